@@ -1,0 +1,1 @@
+"""Layouts: a directory tree of files -> samples, splits, attachments."""
