@@ -248,4 +248,4 @@ def _check_dtype(name: str, dtype: object) -> str:
         raise SchemaError(f"field {name!r}: {dtype!r} is not a numpy dtype ({error})") from error
     if found.kind not in "biufc" or found.itemsize > 16:
         raise SchemaError(f"field {name!r}: dtype {found} cannot be stored; numbers and bools can")
-    return found.newbyteorder("=").name
+    return str(found.newbyteorder("=").name)

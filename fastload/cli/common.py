@@ -1,0 +1,129 @@
+"""What the verbs share: common options, progress on stderr, output on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastload.errors import UsageError
+from fastload.schema import printable
+from fastload.units import format_seconds, format_size
+
+if TYPE_CHECKING:
+    from fastload.packing.report import Progress
+
+PLAIN_LINE_EVERY_S = 60.0
+"""Where stderr is no terminal, a line of progress comes this often."""
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Add `--json` and `--quiet`."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout and nothing else there")
+    parser.add_argument("--quiet", action="store_true", help="no progress and no messages but errors")
+
+
+def add_verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help_text: str, description: str, epilog: str
+) -> argparse.ArgumentParser:
+    """A verb's parser, with its description and examples as they are written."""
+    parser = verbs.add_parser(
+        name,
+        help=help_text,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_common(parser)
+    return parser
+
+
+def existing(path: str) -> Path:
+    """A path argument that has to exist. Raises `UsageError` naming it."""
+    found = Path(path)
+    if not found.exists():
+        raise UsageError(f"{path}: there is no such file or folder")
+    return found
+
+
+def say(text: str, options: argparse.Namespace) -> None:
+    """A message for people, on stderr; none with `--quiet`."""
+    if not options.quiet:
+        print(printable(text), file=sys.stderr, flush=True)
+
+
+def show(text: str, options: argparse.Namespace) -> None:
+    """The result for people, on stdout; none with `--json`."""
+    if not options.json:
+        print(printable(text))
+
+
+def print_json(values: Mapping[str, Any]) -> None:
+    """The result for programs: one object on stdout."""
+    print(json.dumps(values))
+
+
+class PlainProgress:
+    """A line of progress a minute: for logs, where a bar that redraws itself is noise."""
+
+    def __init__(self) -> None:
+        self._started = self._last = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now - self._last < PLAIN_LINE_EVERY_S:
+            return
+        self._last = now
+        rate = progress.done_bytes / (now - self._started)
+        left = (progress.total_bytes - progress.done_bytes) / rate if rate else 0.0
+        print(
+            f"{progress.stage}: {progress.samples:,} of {progress.total_samples:,} samples,"
+            f" {format_size(progress.done_bytes)} of {format_size(progress.total_bytes)},"
+            f" {format_size(rate)}/s, {format_seconds(left)} left",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+class BarProgress:
+    """A bar with rate and time left, on a terminal."""
+
+    def __init__(self) -> None:
+        from tqdm import tqdm
+
+        tqdm.monitor_interval = 0  # no thread of its own for a bar that is updated often
+        self._new = tqdm
+        self._bar: Any = None
+        self._stage = ""
+
+    def __call__(self, progress: Progress) -> None:
+        if self._bar is None or self._stage != progress.stage:
+            self.close()
+            self._stage = progress.stage
+            self._bar = self._new(
+                total=progress.total_bytes, desc=progress.stage, unit="B", unit_scale=True, file=sys.stderr,
+                leave=False, dynamic_ncols=True,
+            )  # fmt: skip
+        self._bar.update(progress.done_bytes - self._bar.n)
+
+    def close(self) -> None:
+        """Clear the bar."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+@contextlib.contextmanager
+def progress_of(options: argparse.Namespace) -> Iterator[BarProgress | PlainProgress | None]:
+    """The progress callback that fits the options and the terminal."""
+    if options.quiet:
+        yield None
+    elif sys.stderr.isatty():
+        with contextlib.closing(BarProgress()) as bar:
+            yield bar
+    else:
+        yield PlainProgress()

@@ -1,0 +1,1 @@
+from fastload.collate import *  # temporary

@@ -1,0 +1,244 @@
+"""The plan: which samples go into which shard, in which order, fixed before the first byte is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastload.layouts.base import Layout, Note, SourceSample
+from fastload.packing.source import Measured, file_size, files_of, measure
+from fastload.schema import Problem, Schema
+from fastload.store.record import ALIGNMENT, ATTACHMENT_BIT, MAX_RECORD_BYTES, PREFIX_BYTES
+
+_HEADER_ESTIMATE_BYTES = 1024
+"""What prefix, header and padding of a record take, about; only the cutting into shards hangs on it."""
+MAX_RECORD_PAYLOAD = MAX_RECORD_BYTES - (1 << 20)
+
+
+@dataclass(frozen=True)
+class PlannedAttachment:
+    """An attachment: its key in the shard, its path and size."""
+
+    key: int
+    path: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class PlannedShard:
+    """One shard to write: an independent unit.
+
+    Attributes:
+        number: its number, which fixes its file's name.
+        first: number of its first sample.
+        samples: its samples, in order.
+        attachments: its attachments, in order.
+    """
+
+    number: int
+    first: int
+    samples: tuple[Measured, ...]
+    attachments: tuple[PlannedAttachment, ...] = ()
+
+    def record_bytes(self) -> Iterator[int]:
+        """About how large each record will be."""
+        for sample in self.samples:
+            yield estimate_record(sample.payload_bytes)
+        for attachment in self.attachments:
+            yield estimate_record(attachment.nbytes)
+        yield _HEADER_ESTIMATE_BYTES * 16
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be packed, and what was found on the way.
+
+    Attributes:
+        source: the source's root.
+        layout: the layout's name.
+        options: the layout's options that the manifest keeps.
+        schema: the fields of the samples.
+        shards: the shards to write.
+        splits: for each split, in order, its [start, stop) range of sample numbers.
+        source_bytes: size of all files that will be packed.
+        problems: files and samples that cannot be packed.
+        notes: what the user should know.
+        ignored: files that are neither sample nor attachment.
+    """
+
+    source: Path
+    layout: str
+    options: Mapping[str, Any]
+    schema: Schema
+    shards: tuple[PlannedShard, ...]
+    splits: Mapping[str, tuple[int, int]]
+    source_bytes: int
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+    @property
+    def samples(self) -> int:
+        """How many samples will be packed."""
+        return sum(len(shard.samples) for shard in self.shards)
+
+    @property
+    def payload_bytes(self) -> int:
+        """About how large the shards will be."""
+        return sum(sum(shard.record_bytes()) for shard in self.shards)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a layout found in the source, measured: the material of a plan."""
+
+    samples: tuple[Measured, ...]
+    attachments: tuple[PlannedAttachment, ...]
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+
+def estimate_record(payload_bytes: int) -> int:
+    """About how large a record with this payload is."""
+    return PREFIX_BYTES + _HEADER_ESTIMATE_BYTES + payload_bytes + ALIGNMENT
+
+
+def list_source(source: Path, layout: Layout, options: Mapping[str, Any], leave_out: Path) -> Listing:
+    """Ask the layout for all samples and attachments, and look at every file's size.
+
+    Args:
+        source: the source's root.
+        layout: the layout to read it with.
+        options: the layout's options.
+        leave_out: the output, whose files are not the source's even where it lies inside it.
+    """
+    samples: list[Measured] = []
+    problems: list[Problem] = []
+    notes: list[str] = []
+    known: set[str] = set()
+    names: dict[str, SourceSample] = {}
+    for found in layout.samples(source, **options):
+        if isinstance(found, Problem):
+            problems.append(found)
+        elif isinstance(found, Note):
+            notes.append(str(found))
+        else:
+            known.update(files_of(found))
+            earlier = names.setdefault(found.name, found)
+            if earlier is not found:
+                problems.append(_same_name(earlier, found))
+                continue
+            measured = _measure(source, layout.schema, found)
+            if isinstance(measured, Measured):
+                samples.append(measured)
+            else:
+                problems += measured
+    attachments, bad = _list_attachments(source, layout)
+    known.update(attachment.path for attachment in attachments)
+    known.update(problem.path for problem in [*problems, *bad] if problem.path)
+    ignored = tuple(sorted(set(walk_files(source, leave_out)) - known))
+    samples.sort(key=lambda item: (os.fsencode(item.sample.split), os.fsencode(item.sample.name)))
+    return Listing(tuple(samples), attachments, (*problems, *bad), tuple(notes), ignored)
+
+
+def make_plan(
+    source: Path, layout: Layout, options: Mapping[str, Any], listing: Listing, shard_bytes: int
+) -> Plan:
+    """Cut the samples, in order, into shards of about `shard_bytes`; attachments get shards of their own.
+
+    They are apart so that neither the number of attachments nor their size moves a sample's shard.
+    """
+    shards: list[PlannedShard] = []
+    first = 0
+    for group in _cut(listing.samples, [estimate_record(s.payload_bytes) for s in listing.samples], shard_bytes):
+        shards.append(PlannedShard(len(shards), first, tuple(group)))
+        first += len(group)
+    sizes = [estimate_record(attachment.nbytes) for attachment in listing.attachments]
+    for part in _cut(listing.attachments, sizes, shard_bytes):
+        shards.append(PlannedShard(len(shards), first, (), tuple(part)))
+    files = sum(sum(sample.sizes.values()) for sample in listing.samples)
+    return Plan(
+        source=source,
+        layout=layout.name,
+        options=options,
+        schema=layout.schema,
+        shards=tuple(shards),
+        splits=_splits(listing.samples),
+        source_bytes=files + sum(attachment.nbytes for attachment in listing.attachments),
+        problems=listing.problems,
+        notes=listing.notes,
+        ignored=listing.ignored,
+    )
+
+
+def walk_files(root: Path, leave_out: Path) -> Iterator[str]:
+    """All files below `root`, relative to it, but those below `leave_out`; links to folders once each."""
+    top = os.fspath(root)
+    skip = os.path.realpath(leave_out)
+    seen: set[tuple[int, int]] = set()
+    for folder, folders, files in os.walk(top, followlinks=True):
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in seen or os.path.realpath(folder) == skip:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        prefix = os.path.relpath(folder, top)
+        for name in files:
+            yield name if prefix == "." else f"{prefix}/{name}"
+
+
+def _measure(source: Path, schema: Schema, sample: SourceSample) -> Measured | list[Problem]:
+    measured = measure(source, schema, sample)
+    if isinstance(measured, Measured) and measured.payload_bytes > MAX_RECORD_PAYLOAD:
+        found = f"{measured.payload_bytes:,} bytes"
+        limit = f"at most {MAX_RECORD_PAYLOAD:,} bytes a sample"
+        return [Problem(None, sample.name, None, found, limit, "cut it into several samples", kind="size")]
+    return measured
+
+
+def _same_name(first: SourceSample, second: SourceSample) -> Problem:
+    paths = [next(iter(files_of(sample)), None) for sample in (first, second)]
+    return Problem(
+        paths[1], second.name, None, f"a second sample of this name (the first: {paths[0]})", "different names",
+        "rename one of them", kind="duplicate",
+    )  # fmt: skip
+
+
+def _list_attachments(source: Path, layout: Layout) -> tuple[tuple[PlannedAttachment, ...], list[Problem]]:
+    attachments: list[PlannedAttachment] = []
+    problems: list[Problem] = []
+    for path in sorted(layout.attachments(source), key=os.fsencode):
+        size = file_size(source, path, None)
+        if isinstance(size, Problem):
+            problems.append(size)
+        elif size > MAX_RECORD_PAYLOAD:
+            limit = f"at most {MAX_RECORD_PAYLOAD:,} bytes an attachment"
+            problems.append(Problem(path, None, None, f"{size:,} bytes", limit, "cut it into parts", kind="size"))
+        else:
+            attachments.append(PlannedAttachment(ATTACHMENT_BIT | len(attachments), path, size))
+    return tuple(attachments), problems
+
+
+def _cut(items: Sequence[Any], sizes: Iterable[int], limit: int) -> Iterator[list[Any]]:
+    group: list[Any] = []
+    total = 0
+    for item, size in zip(items, sizes, strict=True):
+        if group and total + size > limit:
+            yield group
+            group, total = [], 0
+        group.append(item)
+        total += size
+    if group:
+        yield group
+
+
+def _splits(samples: Sequence[Measured]) -> dict[str, tuple[int, int]]:
+    splits: dict[str, tuple[int, int]] = {}
+    for number, measured in enumerate(samples):
+        start, _ = splits.get(measured.sample.split, (number, number))
+        splits[measured.sample.split] = (start, number + 1)
+    return splits

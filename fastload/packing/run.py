@@ -1,0 +1,239 @@
+"""`fastload.pack`: a folder of source files becomes a packed dataset."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fastload.errors import SourceError, UsageError
+from fastload.layouts.base import Layout
+from fastload.layouts.registry import detect_layout, get_layout
+from fastload.layouts.splits import read_splits
+from fastload.packing.execute import Findings, ProgressCallback, ProgressCounter, check_samples, write_shard
+from fastload.packing.plan import Listing, Plan, list_source, make_plan
+from fastload.packing.publish import Description, publish_dataset
+from fastload.packing.report import PackReport
+from fastload.schema import Problem
+from fastload.store import fs
+from fastload.store.index import INDEX_FILE
+from fastload.store.manifest import MANIFEST_FILE, Manifest
+from fastload.store.names import NAMES_FILE, STARTS_FILE
+from fastload.store.shard import SHARDS_FOLDER, ShardResult
+from fastload.units import parse_size
+
+DEFAULT_SHARD_SIZE = "512MiB"
+"""Large enough that a 300 GB dataset has few hundred open files, small enough to copy or repair one."""
+
+
+def pack(
+    source: str | Path,
+    out: str | Path,
+    *,
+    layout: str | Layout | None = None,
+    shard_size: int | str = DEFAULT_SHARD_SIZE,
+    overwrite: bool = False,
+    skip_bad: bool = False,
+    force: bool = False,
+    progress: ProgressCallback | None = None,
+    **layout_options: Any,
+) -> PackReport:
+    """Pack a folder of source files losslessly into a dataset.
+
+    Nothing is published unless all is well: the manifest, by which a dataset exists, is written last.
+
+    Args:
+        source: the folder with the source files.
+        out: the folder to write the dataset to; made where it is missing.
+        layout: how the source is read, by name or as a `Layout`; detected when None.
+        shard_size: about how large a shard may become: bytes, or text such as "512MiB".
+        overwrite: replace a dataset that is at `out` already.
+        skip_bad: leave bad samples out (they are in the report) instead of stopping. All files are then
+            read twice: the order of samples is fixed before the first is written.
+        force: pack files whose values look wrong (coordinates that no LiDAR gives).
+        progress: called with a `Progress` after each sample.
+        **layout_options: options of the layout; `splits=` maps split names to lists of sequences, or is the
+            path of a YAML or JSON file that does.
+
+    Returns:
+        What was packed, left out and ignored.
+
+    Raises:
+        UsageError: wrong arguments, or `out` is in use for something else.
+        SourceError: bad files, all of them in `.problems`; nothing was published.
+        ResourceError: the disk is full.
+    """
+    started = time.monotonic()
+    source, out = Path(source), Path(out)
+    shard_bytes = parse_size(shard_size, setting="shard_size")
+    _check_folders(source, out)
+    reader = _choose_layout(layout, source)
+    options = _resolve_options(layout_options)
+    _check_output(out, overwrite=overwrite)
+    listing = list_source(source, reader, options, out)
+    findings = Findings()
+    if listing.problems or skip_bad:
+        listing = _check_listing(source, reader, options, listing, findings, progress, skip_bad=skip_bad, force=force)
+    plan = make_plan(source, reader, options, listing, shard_bytes)
+    if plan.samples == 0:
+        raise _nothing_to_pack(source, reader, listing)
+    skipped = listing.problems
+    manifest = _write(out, plan, findings, progress, force=force)
+    return PackReport(
+        root=os.fspath(out),
+        layout=plan.layout,
+        samples=manifest.samples,
+        points=manifest.points,
+        splits={split: manifest.split_size(split) for split in manifest.splits},
+        shards=len(manifest.shards),
+        bytes=manifest.bytes,
+        source_bytes=manifest.source_bytes,
+        seconds=time.monotonic() - started,
+        resumed_shards=0,
+        problems=(*skipped, *findings.forced),
+        notes=(*plan.notes, *_note_nonfinite(findings)),
+        ignored=plan.ignored,
+        nonfinite=findings.nonfinite,
+    )
+
+
+def _write(
+    out: Path, plan: Plan, findings: Findings, progress: ProgressCallback | None, *, force: bool
+) -> Manifest:
+    """Shards, then index, names and manifest; nothing is published when a sample turns out bad."""
+    counter = ProgressCounter("pack", plan.samples, plan.source_bytes, progress)
+    clear_output(out)
+    fs.make_folder(out / SHARDS_FOLDER)
+    findings.forced.clear()
+    findings.nonfinite = findings.nonfinite_files = 0
+    results: list[ShardResult] = []
+    for shard in plan.shards:
+        if findings.problems:
+            check_samples(plan, shard.samples, findings, counter, force=force)
+            continue
+        result = write_shard(out, plan, shard, findings, counter, force=force)
+        if result is not None:
+            results.append(result)
+    if findings.problems:
+        clear_output(out)
+        raise SourceError(problems=findings.problems)
+    splits = {split: (part,) for split, part in plan.splits.items()}
+    description = Description(plan.layout, plan.options, plan.schema, splits, plan.source_bytes)
+    return publish_dataset(out, description, results)
+
+
+def clear_output(out: Path) -> None:
+    """Remove what a pack writes, the manifest first: without it there is no dataset. Nothing else is touched."""
+    if not out.is_dir():
+        return
+    for file in (MANIFEST_FILE, INDEX_FILE, NAMES_FILE, STARTS_FILE):
+        fs.remove(out / file)
+        fs.remove(fs.temporary(out / file))
+        if file == MANIFEST_FILE:
+            fs.sync_folder(out)
+    shards = out / SHARDS_FOLDER
+    if shards.is_dir():
+        for path in shards.iterdir():
+            if _is_shard(path.name):
+                fs.remove(path)
+        fs.remove_folder_if_empty(shards)
+    fs.remove_folder_if_empty(out)
+
+
+def _is_shard(name: str) -> bool:
+    return name.removeprefix(fs.TEMP_PREFIX).removesuffix(".lmdb").isdecimal()
+
+
+def _check_folders(source: Path, out: Path) -> None:
+    if not source.is_dir():
+        what = "not a folder" if source.exists() else "there is no such folder"
+        raise UsageError(f"{source}: {what}; give the folder that holds the source files")
+    real_source, real_out = Path(os.path.realpath(source)), Path(os.path.realpath(out))
+    if real_source == real_out or real_out in real_source.parents:
+        raise UsageError(f"{out}: the output is the source, or holds it; choose another folder for the dataset")
+
+
+def _check_output(out: Path, *, overwrite: bool) -> None:
+    """Refuse an output that holds a dataset, or anything that is not an unfinished pack's."""
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise UsageError(f"{out}: a file is there; choose another folder for the dataset")
+    if (out / MANIFEST_FILE).exists():
+        if not overwrite:
+            raise UsageError(f"{out}: a packed dataset is there already; give overwrite (--overwrite) to replace it")
+        return
+    ours = {SHARDS_FOLDER, INDEX_FILE, NAMES_FILE, STARTS_FILE}
+    others = sorted(p.name for p in out.iterdir() if p.name.removeprefix(fs.TEMP_PREFIX) not in {*ours, MANIFEST_FILE})
+    shards = out / SHARDS_FOLDER
+    if shards.is_dir():
+        others += sorted(f"{SHARDS_FOLDER}/{p.name}" for p in shards.iterdir() if not _is_shard(p.name))
+    if others:
+        raise UsageError(
+            f"{out}: not empty, and {others[0]!r} is nothing that fastload wrote; choose a new or empty folder"
+        )
+
+
+def _choose_layout(layout: str | Layout | None, source: Path) -> Layout:
+    if layout is None:
+        return detect_layout(source)
+    return get_layout(layout) if isinstance(layout, str) else layout
+
+
+def _resolve_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The layout's options as the manifest may keep them: what a file says, not where it lies."""
+    if options.get("splits") is None:
+        return {name: value for name, value in options.items() if name != "splits"}
+    splits = read_splits(options["splits"])
+    sequences = {split: [s for s, its_split in splits.of.items() if its_split == split] for split in splits.names}
+    return {**options, "splits": sequences}
+
+
+def _check_listing(
+    source: Path,
+    layout: Layout,
+    options: Mapping[str, Any],
+    listing: Listing,
+    findings: Findings,
+    progress: ProgressCallback | None,
+    *,
+    skip_bad: bool,
+    force: bool,
+) -> Listing:
+    """Read every sample before the first is written, so that one run reports all that is bad.
+
+    Gives the listing of the good ones when bad ones are to be skipped.
+
+    Raises:
+        SourceError: there are bad ones, and they are not to be skipped.
+    """
+    plan = make_plan(source, layout, options, listing, 1 << 62)
+    counter = ProgressCounter("check", plan.samples, plan.source_bytes, progress)
+    good = check_samples(plan, listing.samples, findings, counter, force=force)
+    problems = (*listing.problems, *findings.problems)
+    if problems and not skip_bad:
+        raise SourceError(problems=problems)
+    findings.problems.clear()
+    return Listing(tuple(good), listing.attachments, problems, listing.notes, listing.ignored)
+
+
+def _nothing_to_pack(source: Path, layout: Layout, listing: Listing) -> SourceError:
+    if listing.problems:
+        return SourceError(problems=listing.problems)
+    notes = "".join(f"\n  {note}" for note in listing.notes)
+    found = Problem(
+        os.fspath(source), None, None, "no samples", f"a tree of layout {layout.name}",
+        f"see that the path and the layout are right{notes}", kind="empty",
+    )  # fmt: skip
+    return SourceError(problems=[found])
+
+
+def _note_nonfinite(findings: Findings) -> list[str]:
+    if not findings.nonfinite:
+        return []
+    return [
+        f"{findings.nonfinite:,} NaN or infinite values in {findings.nonfinite_files:,} samples were packed as"
+        f" they are; the first is in {findings.first_nonfinite}"
+    ]

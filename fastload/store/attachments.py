@@ -1,0 +1,39 @@
+"""Attachments: source files that belong to a sequence or the whole dataset, kept as they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.errors import CorruptError
+from fastload.store.reader import Store
+from fastload.store.record import ATTACHMENT_BIT, INFO_KEY, PREFIX_BYTES, DamageError, check_body
+from fastload.store.shard import read_headers
+
+
+def read_attachments(store: Store) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+    """Path and bytes, (n,) uint8, of each attachment, in order of their keys.
+
+    Raises:
+        CorruptError: a shard that holds some is missing or damaged.
+    """
+    for number, shard in enumerate(store.manifest.shards):
+        if not shard.attachments:
+            continue
+        file = store.open_shard(number)
+        try:
+            for key, offset, prefix, header in read_headers(file.fd):
+                if key & ATTACHMENT_BIT and key != INFO_KEY:
+                    start = PREFIX_BYTES + prefix.header_bytes
+                    body = os.pread(file.fd, prefix.record_bytes - start, offset + start)
+                    check_body(header, body)
+                    yield header.name, np.frombuffer(body, np.uint8)
+        except DamageError as error:
+            raise CorruptError(
+                f"{store.root / shard.file}: an attachment is damaged ({error}); copy the shard anew, or see what is"
+                " damaged with fastload verify",
+                shard=shard.file,
+            ) from error

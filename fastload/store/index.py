@@ -1,0 +1,185 @@
+"""The index: one fixed-width row a sample, enough to compute every field's place without reading the record.
+
+`index.npy` is a one-dimensional structured array, little-endian:
+
+- `offset` u8: where the record begins in its shard file
+- `present` u8: one bit a field of the schema, set where the sample has it
+- `header_xxh3` u8: the record header's checksum, which binds the row to this very record: a shard of
+  another dataset with the same sizes and names does not pass for ours
+- `shard` u4, `header_bytes` u4, `record_bytes` u4
+- `rows_GROUP` u4 for each ragged group of the schema (points, boxes): its first dimension
+- for fields kept as encoded bytes `bytes_FIELD` u4, and for images also `height_FIELD` u4, `width_FIELD` u4
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.errors import CorruptError
+from fastload.schema import Field, Schema
+from fastload.store import fs
+from fastload.store.record import PREFIX_BYTES, DamageError, Header, Prefix, align
+
+INDEX_FILE = "index.npy"
+Rows = NDArray[np.void]
+IMAGE_KINDS = ("image", "depth", "mask")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a field of a sample lies.
+
+    Attributes:
+        name: the field's name.
+        offset: from the start of the record.
+        nbytes: bytes as stored.
+        dtype: of the values.
+        shape: of the array.
+    """
+
+    name: str
+    offset: int
+    nbytes: int
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def row_dtype(schema: Schema) -> np.dtype[np.void]:
+    """The dtype of an index row for samples of this schema."""
+    columns = [("offset", "<u8"), ("present", "<u8"), ("header_xxh3", "<u8")]
+    columns += [(name, "<u4") for name in ("shard", "header_bytes", "record_bytes")]
+    columns += [(f"rows_{group}", "<u4") for group in schema.row_groups]
+    for field in schema:
+        if field.kind != "array":
+            columns.append((f"bytes_{field.name}", "<u4"))
+        if field.kind in IMAGE_KINDS:
+            columns += [(f"height_{field.name}", "<u4"), (f"width_{field.name}", "<u4")]
+    return np.dtype(columns)
+
+
+def make_row(schema: Schema, shard: int, offset: int, prefix: Prefix, header: Header) -> tuple[int, ...]:
+    """The index row of a record.
+
+    Raises:
+        DamageError: a field that the schema does not have, or that is not as the schema says.
+    """
+    values = dict.fromkeys(row_dtype(schema).names or (), 0)
+    values.update(
+        offset=offset,
+        header_xxh3=prefix.header_xxh3,
+        shard=shard,
+        header_bytes=prefix.header_bytes,
+        record_bytes=prefix.record_bytes,
+    )
+    bits = {name: bit for bit, name in enumerate(schema.names)}
+    seen: dict[str, int] = {}
+    last = -1
+    for item in header.fields:
+        bit = bits.get(item.name, -1)
+        if bit <= last:
+            raise DamageError("a field that the schema does not have there", "the schema's fields in order",
+                              kind="header", field=item.name)  # fmt: skip
+        last = bit
+        values["present"] |= 1 << bit
+        field = schema.fields[bit]
+        if field.kind == "array":
+            count = _row_count(field, item.dtype, item.shape)
+            if field.rows is not None and seen.setdefault(field.rows, count) != count:
+                raise DamageError(f"{count} rows", f"{seen[field.rows]} as in the other {field.rows} fields",
+                                  kind="header", field=item.name)  # fmt: skip
+        else:
+            values[f"bytes_{field.name}"] = item.nbytes
+        if field.kind in IMAGE_KINDS:
+            values[f"height_{field.name}"] = int(item.meta.get("height", 0))
+            values[f"width_{field.name}"] = int(item.meta.get("width", 0))
+    values.update({f"rows_{group}": count for group, count in seen.items()})
+    return tuple(values.values())
+
+
+def _row_count(field: Field, dtype: str, shape: tuple[int, ...]) -> int:
+    """The first dimension of a stored array (0 where its shape is fixed), once its form is the schema's."""
+    count = shape[0] if field.rows is not None and shape else 0
+    if dtype != field.dtype or shape != field.full_shape(count):
+        wanted = f"{field.dtype} {field.full_shape(count)}"
+        raise DamageError(f"{dtype} {shape}", f"{wanted} by the schema", kind="header", field=field.name)
+    return count
+
+
+def places(schema: Schema, row: np.void) -> Iterator[Place]:
+    """Where each field that the sample has lies, in the record's order, computed from its row alone."""
+    values = dict(zip(row.dtype.names or (), row.item(), strict=True))
+    present = values["present"]
+    position = PREFIX_BYTES + values["header_bytes"]
+    body = position
+    for bit, field in enumerate(schema.fields):
+        if not present >> bit & 1:
+            continue
+        position = body + align(position - body)
+        if field.kind == "array":
+            count = values[f"rows_{field.rows}"] if field.rows is not None else 0
+            nbytes = field.row_bytes * (count if field.rows is not None else 1)
+            yield Place(field.name, position, nbytes, str(field.dtype), field.full_shape(count))
+        else:
+            nbytes = values[f"bytes_{field.name}"]
+            yield Place(field.name, position, nbytes, "uint8", (nbytes,))
+        position += nbytes
+
+
+def write_index(path: Path, schema: Schema, blocks: Iterable[Rows], total: int) -> int:
+    """Write and publish the index file from blocks of rows, `total` in all. Gives its size in bytes."""
+
+    def chunks() -> Iterator[bytes | memoryview]:
+        head = io.BytesIO()
+        description = {"descr": np.lib.format.dtype_to_descr(row_dtype(schema)), "fortran_order": False}
+        np.lib.format.write_array_header_1_0(head, {**description, "shape": (total,)})
+        yield head.getvalue()
+        for block in blocks:
+            yield block.tobytes()
+
+    return fs.write_atomic(path, chunks())
+
+
+def open_index(root: Path, schema: Schema, samples: int, nbytes: int) -> Rows:
+    """The index, mapped into memory: (samples,) rows of `row_dtype(schema)`.
+
+    Raises:
+        CorruptError: missing, of another size than the manifest says, or of another form.
+    """
+    path = root / INDEX_FILE
+    index = open_npy(path, nbytes)
+    if index.dtype != row_dtype(schema) or index.shape != (samples,):
+        raise CorruptError(
+            f"{path}: {index.shape[0] if index.ndim else 0} rows of {index.dtype}; expected {samples} rows of"
+            f" {row_dtype(schema)}; run fastload verify, then unpack and pack it again or copy the dataset anew",
+            shard=INDEX_FILE,
+        )
+    return index
+
+
+def open_npy(path: Path, nbytes: int) -> NDArray[Any]:
+    """A `.npy` file of a known size, mapped into memory. Raises `CorruptError` naming it."""
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError as error:
+        raise CorruptError(f"{path}: missing; copy the dataset anew, or pack it again", shard=path.name) from error
+    if size != nbytes:
+        raise CorruptError(
+            f"{path}: {size:,} bytes; expected {nbytes:,} as dataset.json says: cut short or exchanged;"
+            " copy the dataset anew, or pack it again",
+            shard=path.name,
+        )
+    try:
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+        plain: NDArray[Any] = mapped.view(np.ndarray)  # np.memmap's own indexing is many times slower
+        return plain
+    except (ValueError, EOFError, OSError, SyntaxError) as error:
+        if isinstance(error, PermissionError):
+            raise
+        raise CorruptError(f"{path}: not a whole .npy file ({error}); copy the dataset anew", shard=path.name) from error

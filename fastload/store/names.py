@@ -1,0 +1,108 @@
+"""The samples' names: compact, looked up without a Python object a name.
+
+`names.bin` holds all names' bytes one after the other in the samples' order; `names.npy` is a
+one-dimensional u8 array of n + 1 positions: name i is `names.bin[starts[i]:starts[i + 1]]`. Within a split
+the names ascend (as bytes), so a name is found by bisection.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.errors import CorruptError
+from fastload.store import fs
+from fastload.store.index import open_npy
+
+NAMES_FILE = "names.bin"
+STARTS_FILE = "names.npy"
+Range = tuple[int, int]
+
+
+class Names:
+    """All samples' names, read from the mapped files as they are asked for."""
+
+    def __init__(self, data: mmap.mmap | bytes, starts: NDArray[np.uint64]) -> None:
+        self._data = data
+        self._starts = starts
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def raw(self, number: int) -> bytes:
+        """The bytes of name `number`."""
+        start, stop = self._starts[number : number + 2].tolist()
+        return self._data[start:stop]
+
+    def __getitem__(self, number: int) -> str:
+        return self.raw(number).decode("utf-8", "surrogateescape")
+
+    def find(self, name: str, ranges: Sequence[Range]) -> int | None:
+        """The number of the sample called `name` within [start, stop) ranges that ascend; None without one."""
+        wanted = name.encode("utf-8", "surrogateescape")
+        for start, stop in ranges:
+            number = self._bisect(wanted, start, stop)
+            if number < stop and self.raw(number) == wanted:
+                return number
+        return None
+
+    def _bisect(self, wanted: bytes, low: int, high: int) -> int:
+        while low < high:
+            middle = (low + high) // 2
+            if self.raw(middle) < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+def write_names(root: Path, names: Iterable[bytes], total: int) -> tuple[int, int]:
+    """Write and publish both files. Gives the sizes of `names.bin` and `names.npy` in bytes."""
+    starts = np.zeros(total + 1, "<u8")
+
+    def chunks() -> Iterator[bytes]:
+        position = 0
+        for number, name in enumerate(names):
+            position += len(name)
+            starts[number + 1] = position
+            yield name
+
+    size = fs.write_atomic(root / NAMES_FILE, chunks())
+    file = io.BytesIO()
+    np.lib.format.write_array(file, starts, version=(1, 0), allow_pickle=False)
+    return size, fs.write_atomic(root / STARTS_FILE, [file.getbuffer()])
+
+
+def open_names(root: Path, samples: int, data_bytes: int, starts_bytes: int) -> Names:
+    """The names of a dataset of `samples` samples.
+
+    Raises:
+        CorruptError: a file is missing or not as the manifest says.
+    """
+    starts = open_npy(root / STARTS_FILE, starts_bytes)
+    if starts.dtype != np.dtype("<u8") or starts.shape != (samples + 1,) or int(starts[-1]) != data_bytes:
+        raise CorruptError(
+            f"{root / STARTS_FILE}: {starts.dtype} {starts.shape}; expected {samples + 1} positions that end at"
+            f" {data_bytes}; copy the dataset anew, or pack it again",
+            shard=STARTS_FILE,
+        )
+    return Names(_map_bytes(root / NAMES_FILE, data_bytes), starts)
+
+
+def _map_bytes(path: Path, nbytes: int) -> mmap.mmap | bytes:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, io.SEEK_END)
+            if size == nbytes:
+                return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+    except FileNotFoundError as error:
+        raise CorruptError(f"{path}: missing; copy the dataset anew, or pack it again", shard=path.name) from error
+    raise CorruptError(
+        f"{path}: {size:,} bytes; expected {nbytes:,} as dataset.json says; copy the dataset anew, or pack it again",
+        shard=path.name,
+    )

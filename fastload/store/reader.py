@@ -1,0 +1,311 @@
+"""Reading samples: plain descriptors and `preadv` at recorded offsets, straight into fresh arrays.
+
+A shard's size is checked when it is first opened; a record's prefix, header and checksums when it is first
+read, the prefix again whenever it lies beside what is read. So a file that is missing, cut, damaged or
+exchanged is an error that names it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import weakref
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.errors import CorruptError
+from fastload.store.descriptors import TABLE, OpenFile
+from fastload.store.index import Place, Rows, open_index, places
+from fastload.store.manifest import Manifest, read_manifest
+from fastload.store.names import Names, open_names
+from fastload.store.record import (
+    PREFIX_BYTES,
+    DamageError,
+    Header,
+    check_field,
+    parse_header,
+    parse_prefix,
+    plain_bytes,
+)
+
+_MAX_GAP_BYTES = 4096
+"""Fields this near to each other are read in one call, the bytes between into a scratch buffer."""
+_MAX_BUFFERS = 512
+"""Buffers a `preadv` call; the kernel takes 1,024."""
+Segment = tuple[int, Any]
+"""A file offset relative to the record, and the writable buffer for the bytes there."""
+
+
+class CheckedOnce:
+    """One bit a sample: whether its checksums were verified in this process.
+
+    A bit lost between two threads only means that a record is verified twice.
+    """
+
+    def __init__(self, samples: int) -> None:
+        self._bits = bytearray(-(-samples // 8))
+
+    def __contains__(self, number: int) -> bool:
+        return bool(self._bits[number >> 3] >> (number & 7) & 1)
+
+    def add(self, number: int) -> None:
+        """Remember that the sample's checksums were verified."""
+        self._bits[number >> 3] |= 1 << (number & 7)
+
+
+class Store:
+    """One packed dataset, opened for reading. Shared by all datasets of a process that read it.
+
+    Attributes:
+        root: the dataset's folder, links resolved.
+        manifest: what `dataset.json` says.
+    """
+
+    def __init__(self, root: Path, manifest: Manifest) -> None:
+        self.root = root
+        self.manifest = manifest
+        self._key = (os.fspath(root), manifest.fingerprint)
+        weakref.finalize(self, _drop_files, self._key)
+
+    @functools.cached_property
+    def index(self) -> Rows:
+        """(samples,) index rows, mapped. Raises `CorruptError`."""
+        manifest = self.manifest
+        return open_index(self.root, manifest.schema, manifest.samples, manifest.index.bytes)
+
+    @functools.cached_property
+    def names(self) -> Names:
+        """The samples' names, mapped. Raises `CorruptError`."""
+        data, starts = self.manifest.names
+        return open_names(self.root, self.manifest.samples, data.bytes, starts.bytes)
+
+    def places(self, number: int) -> list[Place]:
+        """Where each field that a sample has lies in its record.
+
+        Raises:
+            CorruptError: an index row that cannot be right.
+        """
+        row = self.index[number]
+        found = list(places(self.manifest.schema, row))
+        end = found[-1].offset + found[-1].nbytes if found else PREFIX_BYTES + int(row["header_bytes"])
+        if end != int(row["record_bytes"]) or int(row["shard"]) >= len(self.manifest.shards):
+            raise CorruptError(
+                f"{self.root / self.manifest.index.file}: row {number} ({self.names[number]}) is damaged; its fields"
+                f" end at {end} of {int(row['record_bytes'])} bytes; copy the file anew, or pack the dataset again",
+                shard=self.manifest.index.file,
+                sample=self.names[number],
+            )
+        return found
+
+    def read(
+        self, number: int, fields: Collection[str] | None = None, *, check: bool = True
+    ) -> dict[str, NDArray[np.generic]]:
+        """Fresh arrays of a sample's fields, in the schema's order; those that it lacks are absent.
+
+        Args:
+            number: the sample's number in the whole dataset.
+            fields: names of the fields to read; all by default.
+            check: verify header and checksums; where False only the prefix is looked at.
+
+        Raises:
+            CorruptError: shard missing, cut or exchanged, record damaged.
+        """
+        all_places = self.places(number)
+        wanted = [place for place in all_places if fields is None or place.name in fields]
+        arrays = {place.name: np.empty(place.shape, place.dtype) for place in wanted}
+        row = self.index[number]
+        shard = self.manifest.shards[int(row["shard"])]
+        file = self.open_shard(int(row["shard"]))
+        try:
+            head = bytearray(PREFIX_BYTES + int(row["header_bytes"]))
+            beside = bool(wanted) and wanted[0].offset - len(head) <= _MAX_GAP_BYTES
+            segments: list[Segment] = [(0, head)] if check or beside else []
+            segments += [(place.offset, arrays[place.name]) for place in wanted]
+            gaps = _read_segments(file.fd, int(row["offset"]), segments)
+            if segments and segments[0][1] is head:
+                header = self._check_head(number, row, head, check)
+                if header is not None:
+                    _check_fields(header, all_places, arrays, gaps)
+        except DamageError as error:
+            TABLE.drop(lambda key: key == (*self._key, int(row["shard"])))
+            raise self._corrupt(shard.file, self.names[number], error) from error
+        return arrays
+
+    def read_header(self, number: int) -> Header:
+        """What a sample's record says of itself: source files, fields, checksums. Raises `CorruptError`."""
+        row = self.index[number]
+        shard = self.manifest.shards[int(row["shard"])]
+        head = bytearray(PREFIX_BYTES + int(row["header_bytes"]))
+        file = self.open_shard(int(row["shard"]))
+        try:
+            _read_segments(file.fd, int(row["offset"]), [(0, head)])
+            header = self._check_head(number, row, head, True)
+        except DamageError as error:
+            raise self._corrupt(shard.file, self.names[number], error) from error
+        assert header is not None
+        return header
+
+    def close(self) -> None:
+        """Let go of the open shard files; they are opened again when they are needed."""
+        _drop_files(self._key)
+
+    def open_shard(self, number: int) -> OpenFile:
+        """The open file of shard `number`, its size checked. Raises `CorruptError` naming it."""
+        shard = self.manifest.shards[number]
+        path = os.path.join(self._key[0], shard.file)
+
+        def check_size(fd: int) -> None:
+            size = os.fstat(fd).st_size
+            if size != shard.bytes:
+                found = "cut short" if size < shard.bytes else "exchanged or rewritten"
+                raise CorruptError(
+                    f"{path}: {size:,} bytes; expected {shard.bytes:,} as dataset.json says: the shard was {found};"
+                    " copy it anew, or pack the dataset again",
+                    shard=shard.file,
+                )
+
+        try:
+            return TABLE.get((*self._key, number), path, check_size)
+        except FileNotFoundError as error:
+            raise CorruptError(
+                f"{path}: the shard is missing; copy it anew, or pack the dataset again", shard=shard.file
+            ) from error
+
+    def _check_head(self, number: int, row: np.void, head: bytearray, whole: bool) -> Header | None:
+        """Hold prefix (and, when `whole`, header and name) against the index row."""
+        prefix = parse_prefix(head)
+        for column, found, wanted in (
+            ("number", prefix.number, number),
+            ("header bytes", prefix.header_bytes, int(row["header_bytes"])),
+            ("record bytes", prefix.record_bytes, int(row["record_bytes"])),
+            ("header checksum", prefix.header_xxh3, int(row["header_xxh3"])),
+        ):
+            if found != wanted:
+                raise DamageError(f"a record with {column} {found}", f"{wanted} by the index", kind="prefix")
+        if not whole:
+            return None
+        header = parse_header(prefix, memoryview(head)[PREFIX_BYTES:])
+        if header.name != self.names[number]:
+            raise DamageError(f"the record of {header.name!r}", f"{self.names[number]!r} by names.bin", kind="header")
+        return header
+
+    def _corrupt(self, shard: str, sample: str, error: DamageError) -> CorruptError:
+        field = f", field {error.field}" if error.field else ""
+        return CorruptError(
+            f"{self.root / shard}: sample {sample}{field}: {error.found}; expected {error.expected}; the file is"
+            " damaged or exchanged; copy it anew, or see what is damaged with fastload verify",
+            shard=shard,
+            sample=sample,
+            field=error.field,
+        )
+
+
+_STORES: weakref.WeakValueDictionary[tuple[str, str], Store] = weakref.WeakValueDictionary()
+_STORES_LOCK = threading.Lock()
+
+
+def open_store(root: Path) -> Store:
+    """The store at `root`, one for all who read this dataset in this process, also through links.
+
+    Raises:
+        DatasetNotFoundError, VersionError, CorruptError: as `read_manifest`.
+    """
+    manifest = read_manifest(root)
+    resolved = Path(os.path.realpath(root))
+    key = (os.fspath(resolved), manifest.fingerprint)
+    with _STORES_LOCK:
+        store = _STORES.get(key)
+        if store is None:
+            store = _STORES[key] = Store(resolved, manifest)
+    return store
+
+
+def _after_fork() -> None:
+    global _STORES_LOCK  # noqa: PLW0603 - another thread of the parent may have held it
+    _STORES_LOCK = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _drop_files(store_key: tuple[str, str]) -> None:
+    TABLE.drop(lambda key: isinstance(key, tuple) and key[:2] == store_key)
+
+
+def _read_segments(fd: int, start: int, segments: Sequence[Segment]) -> list[tuple[int, bytearray]]:
+    """Fill the segments' buffers from the file, those that lie together in one call.
+
+    Gives the small gaps between them that were read on the way: (offset in the record, bytes).
+    """
+    gaps: list[tuple[int, bytearray]] = []
+    run: list[Any] = []
+    run_start = end = 0
+    for offset, buffer in segments:
+        gap = offset - end
+        if run and (gap > _MAX_GAP_BYTES or len(run) >= _MAX_BUFFERS):
+            _read_run(fd, start + run_start, run)
+            run = []
+        if not run:
+            run_start = offset
+        elif gap:
+            gaps.append((end, bytearray(gap)))
+            run.append(gaps[-1][1])
+        view = plain_bytes(buffer) if isinstance(buffer, np.ndarray) else memoryview(buffer)
+        if view.nbytes:
+            run.append(view)
+        end = offset + view.nbytes
+    if run:
+        _read_run(fd, start + run_start, run)
+    return gaps
+
+
+def _read_run(fd: int, offset: int, buffers: list[Any]) -> None:
+    views = [memoryview(buffer) for buffer in buffers]
+    while views:
+        count = os.preadv(fd, views, offset)
+        if count == 0:
+            left = sum(view.nbytes for view in views)
+            raise DamageError(f"the file ends at byte {offset:,}", f"{left:,} bytes more", kind="size")
+        offset += count
+        while views and count >= views[0].nbytes:
+            count -= views.pop(0).nbytes
+        if count:
+            views[0] = views[0][count:]
+
+
+def _check_fields(
+    header: Header,
+    all_places: Sequence[Place],
+    arrays: dict[str, NDArray[np.generic]],
+    gaps: Sequence[tuple[int, bytearray]],
+) -> None:
+    """Hold what was read against the header: same fields at the same places, checksums, zeros between."""
+    if [item.name for item in header.fields] != [place.name for place in all_places]:
+        found = ", ".join(item.name for item in header.fields)
+        raise DamageError(f"the fields {found}", ", ".join(place.name for place in all_places), kind="header")
+    body = all_places[0].offset if all_places else 0
+    for item, place in zip(header.fields, all_places, strict=True):
+        if (item.offset + body, item.nbytes, item.shape, item.dtype) != (
+            place.offset, place.nbytes, place.shape, place.dtype
+        ):  # fmt: skip
+            found = f"{item.dtype} {item.shape} at {item.offset + body}"
+            wanted = f"{place.dtype} {place.shape} at {place.offset} by the index"
+            raise DamageError(found, wanted, kind="header", field=item.name)
+        if place.name in arrays:
+            check_field(item, plain_bytes(arrays[place.name]))
+    _check_gaps(all_places, gaps)
+
+
+def _check_gaps(all_places: Sequence[Place], gaps: Sequence[tuple[int, bytearray]]) -> None:
+    """The bytes between two fields that lie together are zero; a gap that holds an unread field is not looked at."""
+    before = {place.offset: earlier.offset + earlier.nbytes for earlier, place in zip(all_places, all_places[1:])}
+    names = {place.offset: place.name for place in all_places}
+    for start, gap in gaps:
+        stop = start + len(gap)
+        if before.get(stop) == start and any(gap):
+            raise DamageError("padding before the field that is not zero", "zeros", kind="checksum", field=names[stop])

@@ -1,0 +1,233 @@
+"""Writing one shard: records into a single-file LMDB environment, published when it is whole.
+
+Two packs of the same records give the same bytes: keys ascend, commits come every `COMMIT_BYTES` of
+records, memory is zeroed before use, and nothing of clock, host or path is stored.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import lmdb
+import numpy as np
+import xxhash
+
+from fastload.errors import ResourceError
+from fastload.schema import Schema
+from fastload.store import fs, pages
+from fastload.store.index import Rows, make_row, row_dtype
+from fastload.store.record import (
+    ATTACHMENT_BIT,
+    INFO_KEY,
+    PREFIX_BYTES,
+    DamageError,
+    Header,
+    Prefix,
+    parse_header,
+    parse_prefix,
+)
+
+SHARDS_FOLDER = "shards"
+COMMIT_BYTES = 64 << 20
+"""Record bytes between commits: they bound the memory of a pack, and where they fall fixes the file's bytes."""
+_MAP_SLACK = 16 << 20
+_READ_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """A published shard.
+
+    Attributes:
+        file: its path relative to the dataset's folder, with `/`.
+        nbytes: its size.
+        xxh3_128: digest of the whole file, hexadecimal.
+        rows: (samples,) index rows, in order of the samples' numbers.
+        names: the samples' names, in that order.
+        points: how many points the samples have in all.
+        attachments: how many attachments it holds.
+    """
+
+    file: str
+    nbytes: int
+    xxh3_128: str
+    rows: Rows
+    names: tuple[bytes, ...]
+    points: int
+    attachments: int
+
+
+def shard_file(number: int) -> str:
+    """The path of shard `number`, relative to the dataset's folder."""
+    return f"{SHARDS_FOLDER}/{number:05d}.lmdb"
+
+
+def map_bytes(record_bytes: Iterable[int]) -> int:
+    """The map size for records of these sizes: address space, not disk; it only has to be large enough.
+
+    Large values take whole pages; small ones lie in leaves that are at least half full; each commit
+    rewrites the pages of the path to the end.
+    """
+    page = mmap.PAGESIZE
+    total = sum(-(-size // page) * page + 2 * page if size >= page // 4 else 4 * (size + 32) for size in record_bytes)
+    return -(-(total + total // 8 + _MAP_SLACK) // (1 << 20)) * (1 << 20)
+
+
+class ShardWriter:
+    """Writes records in ascending key order into the temporary file of a shard.
+
+    Owns the LMDB environment between `__enter__` and `__exit__`; an exception removes the file.
+    """
+
+    def __init__(self, path: Path, map_size: int, commit_bytes: int = COMMIT_BYTES) -> None:
+        self._path = path
+        self._temp = fs.temporary(path)
+        self._map_size = map_size
+        self._commit_bytes = commit_bytes
+        self._pending = 0
+        self.written_bytes = 0
+
+    def __enter__(self) -> ShardWriter:
+        fs.remove(self._temp)
+        with self._explained():
+            # No writemap: with it a full disk is SIGBUS. sync=False: one sync at the end is enough, since
+            # the file gets its name only after it.
+            self._env = lmdb.open(
+                os.fsencode(self._temp), subdir=False, lock=False, map_size=self._map_size, sync=False,
+                metasync=False, writemap=False, meminit=True, max_dbs=0, mode=0o644,
+            )  # fmt: skip
+            self._txn = self._env.begin(write=True)
+        return self
+
+    def put(self, key: int, record: memoryview) -> None:
+        """Append a record; `key` must be larger than the one before.
+
+        Raises:
+            ResourceError: the disk is full.
+        """
+        with self._explained():
+            if self._pending and self._pending + len(record) > self._commit_bytes:
+                self._txn.commit()
+                self._txn = self._env.begin(write=True)
+                self._pending = 0
+            if not self._txn.put(key.to_bytes(8, "big"), record, append=True):
+                raise ValueError(f"{self._path}: key {key} does not ascend")
+        self._pending += len(record)
+        self.written_bytes += len(record)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                with self._explained():
+                    self._txn.commit()
+                    self._env.sync(True)
+            else:
+                self._txn.abort()
+        except BaseException:
+            kind = ResourceError
+            raise
+        finally:
+            self._env.close()
+            if kind is not None:
+                fs.remove(self._temp)
+
+    def _explained(self) -> _ExplainedLmdb:
+        return _ExplainedLmdb(self._path, self._map_size)
+
+
+class _ExplainedLmdb:
+    """Turns what LMDB says when the disk is full into a `ResourceError` that names path and space."""
+
+    def __init__(self, path: Path, needed_bytes: int) -> None:
+        self._path = path
+        self._needed = needed_bytes
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, lmdb.Error):
+            return
+        free = fs.free_bytes(self._path)
+        # A short write is LMDB's EIO, without a reason: only the disk can tell that it is full.
+        full = "No space left" in str(error) or "quota" in str(error)
+        if full or ("Input/output error" in str(error) and free is not None and free < 16 << 20):
+            raise ResourceError(fs.full_disk_message(self._path, None, "disk full")) from error
+        raise ResourceError(
+            f"{self._path}: LMDB could not write it ({error}); see that the folder can be written and that no"
+            " limit on memory (ulimit -v) or file size (ulimit -f) is in the way, then run the command again"
+        ) from error
+
+
+def publish_shard(root: Path, number: int, schema: Schema) -> ShardResult:
+    """Give a written shard its name and gather what index and manifest keep of it."""
+    file = shard_file(number)
+    fs.publish(root / file)
+    return scan_shard(root, file, number, schema)
+
+
+def scan_shard(root: Path, file: str, number: int, schema: Schema) -> ShardResult:
+    """Index rows, names and digest of a shard, read from its file.
+
+    Raises:
+        DamageError: the file is not a whole shard of this schema.
+    """
+    dtype = row_dtype(schema)
+    rows: list[tuple[int, ...]] = []
+    names: list[bytes] = []
+    attachments = 0
+    with (root / file).open("rb", buffering=0) as opened:
+        fd = opened.fileno()
+        for key, offset, prefix, header in read_headers(fd):
+            if key == INFO_KEY:
+                continue
+            if key & ATTACHMENT_BIT:
+                attachments += 1
+                continue
+            rows.append(make_row(schema, number, offset, prefix, header))
+            names.append(header.name.encode("utf-8", "surrogateescape"))
+        digest = digest_file(fd)
+        size = os.fstat(fd).st_size
+    array = np.array(rows, dtype) if rows else np.empty(0, dtype)
+    points = int(array["rows_points"].sum(dtype=np.int64)) if "rows_points" in (dtype.names or ()) else 0
+    return ShardResult(file, size, digest, array, tuple(names), points, attachments)
+
+
+def read_headers(fd: int) -> Iterator[tuple[int, int, Prefix, Header]]:
+    """Key, file offset, prefix and header of each record of a shard, in key order.
+
+    Raises:
+        DamageError: damaged pages, prefixes or headers.
+    """
+    for entry in pages.walk(fd):
+        key = int.from_bytes(entry.key, "big")
+        head = os.pread(fd, min(entry.nbytes, 4096), entry.offset)
+        prefix = parse_prefix(head)
+        if len(entry.key) != 8 or prefix.number != key or prefix.record_bytes != entry.nbytes:
+            found = f"key {entry.key.hex()} with {entry.nbytes} bytes"
+            wanted = f"key {prefix.number:016x} with {prefix.record_bytes} bytes as its record says"
+            raise DamageError(found, wanted, kind="prefix")
+        end = PREFIX_BYTES + prefix.header_bytes
+        if len(head) < end:
+            head = os.pread(fd, end, entry.offset)
+        yield key, entry.offset, prefix, parse_header(prefix, head[PREFIX_BYTES:end])
+
+
+def digest_file(fd: int) -> str:
+    """xxh3-128 of a whole file, hexadecimal, by plain reads."""
+    digest = xxhash.xxh3_128()
+    buffer = bytearray(_READ_BYTES)
+    position = 0
+    while count := os.preadv(fd, [buffer], position):
+        digest.update(memoryview(buffer)[:count])
+        position += count
+    return digest.hexdigest()

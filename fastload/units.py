@@ -1,0 +1,55 @@
+"""Sizes and durations as people write and read them."""
+
+from __future__ import annotations
+
+import re
+
+from fastload.errors import UsageError
+
+_FACTORS = {
+    "": 1, "b": 1,
+    "k": 10**3, "kb": 10**3, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9, "t": 10**12, "tb": 10**12,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+def parse_size(value: int | str, *, setting: str) -> int:
+    """Bytes meant by `value`: a number of bytes, or text such as "512MB" or "2GiB".
+
+    Raises:
+        UsageError: naming `setting`, for anything else and for sizes below 1 byte.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    else:
+        match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+        if match is None or match[2].lower() not in _FACTORS:
+            raise UsageError(f"{setting}: {value!r} is not a size; give bytes, or text such as 512MB or 2GiB")
+        size = int(float(match[1]) * _FACTORS[match[2].lower()])
+    if size < 1:
+        raise UsageError(f"{setting}: {value!r} is not a positive size; give bytes, or text such as 512MB")
+    return size
+
+
+def format_size(size_bytes: float) -> str:
+    """A size for people, in powers of 1000: "1.97 GB"."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(size_bytes) < 1000:
+            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.3g} {unit}"
+        size_bytes /= 1000
+    return f"{size_bytes:.3g} TB"
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration for people: "8.2 s", "3 min 10 s", "2 h 05 min"."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
+
+
+def count_of(number: int, noun: str) -> str:
+    """A count with its noun: "1 sample", "2,000 samples"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

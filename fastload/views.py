@@ -1,0 +1,95 @@
+"""What a dataset makes of stored arrays: which fields, which columns, which dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.errors import SampleError, UsageError
+from fastload.schema import Schema
+
+
+@dataclass(frozen=True)
+class View:
+    """A selection of fields and columns, and conversions.
+
+    Attributes:
+        names: the fields to read; None for all.
+        columns: names of the columns to keep, by field.
+        dtypes: dtype to convert to, by field.
+    """
+
+    names: tuple[str, ...] | None = None
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    dtypes: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        fields: Sequence[str] | None,
+        columns: Mapping[str, Sequence[str]] | None,
+        dtypes: Mapping[str, Any] | None,
+    ) -> View:
+        """The view that these arguments of a dataset describe. Raises `UsageError` for wrong ones."""
+        if isinstance(fields, str):
+            raise UsageError(f"fields={fields!r} is text; give a list of names: fields=[{fields!r}]")
+        if any(isinstance(names, str) for names in (columns or {}).values()):
+            raise UsageError(f'columns={columns!r}: give a tuple of names a field: columns={{"points": ("x", "y")}}')
+        return cls(
+            None if fields is None else tuple(fields),
+            {name: tuple(names) for name, names in (columns or {}).items()},
+            {name: _numeric_dtype(name, dtype) for name, dtype in (dtypes or {}).items()},
+        )
+
+    def positions(self, schema: Schema) -> dict[str, list[int]]:
+        """Positions of the columns to keep, by field. Raises `UsageError` naming what the schema lacks."""
+        for argument, names in (("fields", self.names or ()), ("columns", self.columns), ("dtypes", self.dtypes)):
+            for name in names:
+                if name not in schema:
+                    known = ", ".join(schema.names)
+                    raise UsageError(f"{argument}: no field {name!r} in this dataset; it has {known}")
+        for name, wanted in self.columns.items():
+            known_columns = schema[name].columns
+            lacking = [column for column in wanted if column not in known_columns]
+            if lacking or not wanted:
+                has = ", ".join(known_columns) or "no named columns"
+                raise UsageError(f"columns: field {name!r} has {has}; asked for {', '.join(wanted) or 'none'}")
+        return {
+            name: [schema[name].columns.index(column) for column in wanted] for name, wanted in self.columns.items()
+        }
+
+    def require(self, arrays: Mapping[str, Any], where: str) -> None:
+        """See that a sample has every field asked for by name. Raises `SampleError` naming what it lacks."""
+        lacking = [name for name in self.names or () if name not in arrays]
+        if lacking:
+            has = ", ".join(arrays) or "none of the fields asked for"
+            raise SampleError(
+                f"{where} has no field {lacking[0]!r} (it has {has}); choose a split whose samples have it, or leave"
+                f" {lacking[0]!r} out of fields="
+            )
+
+    def apply(self, arrays: Mapping[str, NDArray[Any]], positions: Mapping[str, list[int]]) -> dict[str, Any]:
+        """The arrays with columns picked and dtypes converted; fresh ones, in the order asked for."""
+        sample: dict[str, Any] = {}
+        for name in self.names if self.names is not None else arrays:
+            array = arrays[name]
+            if name in positions:
+                array = np.ascontiguousarray(array[..., positions[name]])
+            if name in self.dtypes:
+                array = array.astype(self.dtypes[name], copy=False)
+            sample[name] = array
+        return sample
+
+
+def _numeric_dtype(name: str, dtype: Any) -> np.dtype[Any]:
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except TypeError as error:
+        raise UsageError(f"dtypes: field {name!r}: {dtype!r} is not a numpy dtype, such as 'float16'") from error
+    if found.kind not in "biufc":
+        raise UsageError(f"dtypes: field {name!r}: {found} is not a dtype of numbers, such as 'float16'")
+    return found
