@@ -75,6 +75,7 @@ class PlainProgress:
         self._started = self._last = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
+        """Print the line when a minute has gone since the last."""
         now = time.monotonic()
         if now - self._last < PLAIN_LINE_EVERY_S:
             return
@@ -102,6 +103,7 @@ class BarProgress:
         self._stage = ""
 
     def __call__(self, progress: Progress) -> None:
+        """Move the bar on; a new stage gets a new one."""
         if self._bar is None or self._stage != progress.stage:
             self.close()
             self._stage = progress.stage

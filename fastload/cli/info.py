@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastload.cli.common import add_verb, existing, print_json, show
-from fastload.units import format_size
+from fastload.units import count_of, format_size
 
 if TYPE_CHECKING:
     from fastload.store.info import Info
@@ -56,12 +56,15 @@ def describe(found: Info) -> str:
     ]
     fields = [_describe_field(name, values) for name, values in found.fields.items()]
     widths = [max(len(row[column]) for row in fields) for column in range(3)]
-    table = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]) for row in fields]
+    table = [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]) for row in fields
+    ]
     return "\n".join([*(f"{label:<12} {text}" for label, text in lines), "fields", *(f"  {row}" for row in table)])
 
 
 def _describe_field(name: str, values: Mapping[str, Any]) -> tuple[str, str, str, str]:
     dimensions = ["N" if values["rows"] == "points" else str(values["rows"])] if values["rows"] else []
-    shape = f"({', '.join([*dimensions, *map(str, values['shape'])])}{',' if len(dimensions) + len(values['shape']) == 1 else ''})"
+    dimensions += map(str, values["shape"])
+    shape = f"({dimensions[0]},)" if len(dimensions) == 1 else f"({', '.join(dimensions)})"
     columns = f"  {' '.join(values['columns'])}" if values["columns"] else ""
-    return name, values["dtype"] or values["kind"], shape, f"in {values['samples']:,} samples{columns}"
+    return name, values["dtype"] or values["kind"], shape, f"in {count_of(values['samples'], 'sample')}{columns}"

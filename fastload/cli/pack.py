@@ -35,12 +35,12 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--shard-size", default=None, metavar="SIZE",
                         help="about how large a shard may become (default 512MiB)")  # fmt: skip
     parser.add_argument("--splits", metavar="FILE",
-                        help="YAML or JSON file that maps split names to sequences (default: the official split)")  # fmt: skip
+                        help="YAML or JSON file: split name -> sequences (default: the official split)")  # fmt: skip
     parser.add_argument("--subset", action="store_true",
                         help="sequences are incomplete: take poses and times by scan number")  # fmt: skip
     parser.add_argument("--overwrite", action="store_true", help="replace a dataset that is at OUT already")
     parser.add_argument("--skip-bad", action="store_true",
-                        help="leave bad samples out and list them, instead of stopping; reads the source twice")  # fmt: skip
+                        help="leave bad samples out and list them; reads the source twice")  # fmt: skip
     parser.add_argument("--force", action="store_true",
                         help="pack files whose values look wrong (coordinates that no LiDAR gives)")  # fmt: skip
     parser.set_defaults(run=run)

@@ -19,7 +19,11 @@ examples:
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
     parser = add_verb(
-        verbs, "verify", "check a dataset for damage", "Check a packed dataset. Exit code 1: something is wrong.", _EPILOG
+        verbs,
+        "verify",
+        "check a dataset for damage",
+        "Check a packed dataset. Exit code 1: something is wrong.",
+        _EPILOG,
     )
     parser.add_argument("out", metavar="OUT", help="folder of the packed dataset")
     parser.add_argument("--quick", action="store_true", help="sizes, headers and index only; no data is read")

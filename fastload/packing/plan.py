@@ -145,9 +145,7 @@ def list_source(source: Path, layout: Layout, options: Mapping[str, Any], leave_
     return Listing(tuple(samples), attachments, (*problems, *bad), tuple(notes), ignored)
 
 
-def make_plan(
-    source: Path, layout: Layout, options: Mapping[str, Any], listing: Listing, shard_bytes: int
-) -> Plan:
+def make_plan(source: Path, layout: Layout, options: Mapping[str, Any], listing: Listing, shard_bytes: int) -> Plan:
     """Cut the samples, in order, into shards of about `shard_bytes`; attachments get shards of their own.
 
     They are apart so that neither the number of attachments nor their size moves a sample's shard.
@@ -181,7 +179,7 @@ def walk_files(root: Path, leave_out: Path) -> Iterator[str]:
     skip = os.path.realpath(leave_out)
     seen: set[tuple[int, int]] = set()
     for folder, folders, files in os.walk(top, followlinks=True):
-        status = os.stat(folder)
+        status = Path(folder).stat()
         if (status.st_dev, status.st_ino) in seen or os.path.realpath(folder) == skip:
             folders.clear()
             continue

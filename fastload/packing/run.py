@@ -99,9 +99,7 @@ def pack(
     )
 
 
-def _write(
-    out: Path, plan: Plan, findings: Findings, progress: ProgressCallback | None, *, force: bool
-) -> Manifest:
+def _write(out: Path, plan: Plan, findings: Findings, progress: ProgressCallback | None, *, force: bool) -> Manifest:
     """Shards, then index, names and manifest; nothing is published when a sample turns out bad."""
     counter = ProgressCounter("pack", plan.samples, plan.source_bytes, progress)
     clear_output(out)

@@ -77,7 +77,7 @@ def measure(root: Path, schema: Schema, sample: SourceSample) -> Measured | list
 def file_size(root: Path, path: str, sample: str | None) -> int | Problem:
     """Size of a regular file that can be read, or what is wrong with it."""
     try:
-        status = os.stat(root / path)
+        status = (root / path).stat()
     except OSError as error:
         return _unreadable(path, sample, error)
     if not stat.S_ISREG(status.st_mode):
@@ -111,7 +111,9 @@ def load(root: Path, schema: Schema, measured: Measured) -> Loaded:
             continue
         inspection = file_format.inspect(parts)
         nonfinite += inspection.nonfinite
-        doubts += [Problem(path, sample.name, None, d.found, d.expected, d.fix, kind="doubt") for d in inspection.doubts]
+        doubts += [
+            Problem(path, sample.name, None, d.found, d.expected, d.fix, kind="doubt") for d in inspection.doubts
+        ]
         decoded[path] = parts
     if problems:
         raise FormatError(problems=problems + doubts)

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-
 from fastload.errors import CorruptError, UsageError
 from fastload.formats.registry import get_format
 from fastload.packing.execute import ProgressCallback, ProgressCounter
@@ -139,5 +138,3 @@ def safe_target(base: Path, path: str) -> Path:
     if not parts or path.startswith("/") or ".." in parts or "\0" in path:
         raise CorruptError(f"the dataset names a file {path!r} outside the folder it is unpacked into; not written")
     return base.joinpath(*parts)
-
-

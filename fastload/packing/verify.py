@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-
 from fastload.errors import CorruptError, DatasetError, DatasetNotFoundError, VersionError
 from fastload.packing.execute import ProgressCallback, ProgressCounter
 from fastload.packing.report import VerifyReport
@@ -51,9 +50,7 @@ class _Run:
     bytes: int = 0
 
 
-def verify(
-    root: str | Path, *, quick: bool = False, progress: ProgressCallback | None = None
-) -> VerifyReport:
+def verify(root: str | Path, *, quick: bool = False, progress: ProgressCallback | None = None) -> VerifyReport:
     """Check a packed dataset.
 
     Args:
@@ -262,5 +259,3 @@ def _record_problem(shard: ShardEntry, name: str | None, index: int | None, erro
 
 def _problem(file: str, kind: str, found: str, expected: str) -> Problem:
     return Problem(None, None, None, found, expected, _COPY_ANEW, kind=kind, shard=file)
-
-

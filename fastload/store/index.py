@@ -13,18 +13,16 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.errors import CorruptError
 from fastload.schema import Field, Schema
 from fastload.store import fs
+from fastload.store.npy import npy_header, open_npy
 from fastload.store.record import PREFIX_BYTES, DamageError, Header, Prefix, align
 
 INDEX_FILE = "index.npy"
@@ -136,10 +134,7 @@ def write_index(path: Path, schema: Schema, blocks: Iterable[Rows], total: int) 
     """Write and publish the index file from blocks of rows, `total` in all. Gives its size in bytes."""
 
     def chunks() -> Iterator[bytes | memoryview]:
-        head = io.BytesIO()
-        description = {"descr": np.lib.format.dtype_to_descr(row_dtype(schema)), "fortran_order": False}
-        np.lib.format.write_array_header_1_0(head, {**description, "shape": (total,)})
-        yield head.getvalue()
+        yield npy_header(row_dtype(schema), total)
         for block in blocks:
             yield block.tobytes()
 
@@ -152,34 +147,4 @@ def open_index(root: Path, schema: Schema, samples: int, nbytes: int) -> Rows:
     Raises:
         CorruptError: missing, of another size than the manifest says, or of another form.
     """
-    path = root / INDEX_FILE
-    index = open_npy(path, nbytes)
-    if index.dtype != row_dtype(schema) or index.shape != (samples,):
-        raise CorruptError(
-            f"{path}: {index.shape[0] if index.ndim else 0} rows of {index.dtype}; expected {samples} rows of"
-            f" {row_dtype(schema)}; run fastload verify, then unpack and pack it again or copy the dataset anew",
-            shard=INDEX_FILE,
-        )
-    return index
-
-
-def open_npy(path: Path, nbytes: int) -> NDArray[Any]:
-    """A `.npy` file of a known size, mapped into memory. Raises `CorruptError` naming it."""
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError as error:
-        raise CorruptError(f"{path}: missing; copy the dataset anew, or pack it again", shard=path.name) from error
-    if size != nbytes:
-        raise CorruptError(
-            f"{path}: {size:,} bytes; expected {nbytes:,} as dataset.json says: cut short or exchanged;"
-            " copy the dataset anew, or pack it again",
-            shard=path.name,
-        )
-    try:
-        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-        plain: NDArray[Any] = mapped.view(np.ndarray)  # np.memmap's own indexing is many times slower
-        return plain
-    except (ValueError, EOFError, OSError, SyntaxError) as error:
-        if isinstance(error, PermissionError):
-            raise
-        raise CorruptError(f"{path}: not a whole .npy file ({error}); copy the dataset anew", shard=path.name) from error
+    return open_npy(root / INDEX_FILE, nbytes, row_dtype(schema), samples)

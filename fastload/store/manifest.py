@@ -1,5 +1,7 @@
-"""The manifest `dataset.json`: what the dataset is and which files make it. It is written last; a dataset
-exists when its manifest does."""
+"""The manifest `dataset.json`: what the dataset is and which files make it.
+
+It is written last; a dataset exists when its manifest does.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ the names ascend (as bytes), so a name is found by bisection.
 
 from __future__ import annotations
 
-import io
 import mmap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from fastload.errors import CorruptError
 from fastload.store import fs
-from fastload.store.index import open_npy
+from fastload.store.npy import map_file, npy_header, open_npy
 
 NAMES_FILE = "names.bin"
 STARTS_FILE = "names.npy"
@@ -73,9 +72,8 @@ def write_names(root: Path, names: Iterable[bytes], total: int) -> tuple[int, in
             yield name
 
     size = fs.write_atomic(root / NAMES_FILE, chunks())
-    file = io.BytesIO()
-    np.lib.format.write_array(file, starts, version=(1, 0), allow_pickle=False)
-    return size, fs.write_atomic(root / STARTS_FILE, [file.getbuffer()])
+    header = npy_header(starts.dtype, total + 1)
+    return size, fs.write_atomic(root / STARTS_FILE, [header, starts.data.cast("B")])
 
 
 def open_names(root: Path, samples: int, data_bytes: int, starts_bytes: int) -> Names:
@@ -84,25 +82,11 @@ def open_names(root: Path, samples: int, data_bytes: int, starts_bytes: int) -> 
     Raises:
         CorruptError: a file is missing or not as the manifest says.
     """
-    starts = open_npy(root / STARTS_FILE, starts_bytes)
-    if starts.dtype != np.dtype("<u8") or starts.shape != (samples + 1,) or int(starts[-1]) != data_bytes:
+    starts = open_npy(root / STARTS_FILE, starts_bytes, np.dtype("<u8"), samples + 1)
+    if int(starts[-1]) != data_bytes:
         raise CorruptError(
-            f"{root / STARTS_FILE}: {starts.dtype} {starts.shape}; expected {samples + 1} positions that end at"
-            f" {data_bytes}; copy the dataset anew, or pack it again",
+            f"{root / STARTS_FILE}: ends at {int(starts[-1])}; expected {data_bytes}, the size of {NAMES_FILE};"
+            " copy the dataset anew, or pack it again",
             shard=STARTS_FILE,
         )
-    return Names(_map_bytes(root / NAMES_FILE, data_bytes), starts)
-
-
-def _map_bytes(path: Path, nbytes: int) -> mmap.mmap | bytes:
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, io.SEEK_END)
-            if size == nbytes:
-                return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
-    except FileNotFoundError as error:
-        raise CorruptError(f"{path}: missing; copy the dataset anew, or pack it again", shard=path.name) from error
-    raise CorruptError(
-        f"{path}: {size:,} bytes; expected {nbytes:,} as dataset.json says; copy the dataset anew, or pack it again",
-        shard=path.name,
-    )
+    return Names(map_file(root / NAMES_FILE, data_bytes), starts)

@@ -8,6 +8,7 @@ exchanged is an error that names it.
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import threading
 import weakref
@@ -226,7 +227,8 @@ def open_store(root: Path) -> Store:
 
 
 def _after_fork() -> None:
-    global _STORES_LOCK  # noqa: PLW0603 - another thread of the parent may have held it
+    # Another thread of the parent may have held it at the moment of the fork.
+    global _STORES_LOCK
     _STORES_LOCK = threading.Lock()
 
 
@@ -303,7 +305,7 @@ def _check_fields(
 
 def _check_gaps(all_places: Sequence[Place], gaps: Sequence[tuple[int, bytearray]]) -> None:
     """The bytes between two fields that lie together are zero; a gap that holds an unread field is not looked at."""
-    before = {place.offset: earlier.offset + earlier.nbytes for earlier, place in zip(all_places, all_places[1:])}
+    before = {place.offset: earlier.offset + earlier.nbytes for earlier, place in itertools.pairwise(all_places)}
     names = {place.offset: place.name for place in all_places}
     for start, gap in gaps:
         stop = start + len(gap)

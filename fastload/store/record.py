@@ -29,6 +29,7 @@ Nothing in a record is trusted before its length has been held against the bytes
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -96,10 +97,10 @@ class StoredField:
 
     def array(self, body: Buffer) -> NDArray[np.generic]:
         """The field's values as a view of the record's body."""
-        values = np.frombuffer(body, np.dtype(self.dtype).newbyteorder("<"), -1, self.offset) if self.nbytes else None
-        if values is None:
+        count = math.prod(self.shape)
+        if count == 0:
             return np.empty(self.shape, self.dtype)
-        return values[: int(np.prod(self.shape, dtype=np.int64))].reshape(self.shape)
+        return np.frombuffer(body, np.dtype(self.dtype).newbyteorder("<"), count, self.offset).reshape(self.shape)
 
 
 @dataclass(frozen=True)
@@ -171,13 +172,15 @@ def encode_record(
     Raises:
         ValueError: the record would be larger than 4 GiB - 1.
     """
+    if sum(array.nbytes for array in arrays.values()) > MAX_RECORD_BYTES:
+        raise ValueError(_too_large(name, sum(array.nbytes for array in arrays.values())))
     plain = {key: as_stored(array) for key, array in arrays.items()}
     fields = _place(plain, field_meta or {})
     header = _encode_header(Header(name, split, fields, tuple(files), meta or {}))
     body_start = PREFIX_BYTES + len(header)
     size = body_start + (fields[-1].offset + fields[-1].nbytes if fields else 0)
     if size > MAX_RECORD_BYTES:
-        raise ValueError(f"{name}: a record of {size:,} bytes; at most {MAX_RECORD_BYTES:,} fit in one")
+        raise ValueError(_too_large(name, size))
     out = bytearray() if buffer is None else buffer
     if len(out) < size:
         out.extend(bytes(size - len(out)))
@@ -258,6 +261,10 @@ def check_field(item: StoredField, data: Buffer) -> None:
     found = xxhash.xxh3_64_intdigest(data)
     if found != item.xxh3:
         raise DamageError(f"checksum {found:016x}", f"{item.xxh3:016x}", kind="checksum", field=item.name)
+
+
+def _too_large(name: str, size: int) -> str:
+    return f"{name}: a record of {size:,} bytes; at most {MAX_RECORD_BYTES:,} fit in one"
 
 
 def _place(arrays: Mapping[str, NDArray[np.generic]], meta: Mapping[str, Mapping[str, Any]]) -> tuple[StoredField, ...]:
