@@ -29,6 +29,7 @@ _HOMES = {
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
+    "PER_POINT",
     "Batch",
     "Collate",
     "CollateError",
@@ -42,7 +43,6 @@ __all__ = [
     "LabelError",
     "LabelMap",
     "Layout",
-    "PER_POINT",
     "PackReport",
     "PackedDataset",
     "Problem",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 
 Array: TypeAlias = NDArray[Any] | Tensor
+Place: TypeAlias = Any
+"""An index, or a tuple of them, that gives a view: slices, never a lone number."""
 
 _CPU = torch.device("cpu")
 _INT64 = np.iinfo(np.int64)
@@ -109,22 +111,39 @@ def new_tensor(shape: Sequence[int], dtype: torch.dtype, device: torch.device = 
     return tensor
 
 
-def write(target: Tensor, array: Array) -> None:
-    """Copy `array` into `target` of the same shape, converting dtype and byte order on the way.
+def write(target: Tensor, pieces: Iterable[tuple[Place, Array]]) -> None:
+    """Copy each array to its place in `target`, converting dtype and byte order on the way.
 
-    Arrays go through numpy, which takes read-only memory, negative strides and any byte order as they are.
+    numpy does it: it takes read-only memory, negative strides and any byte order as they are, and hands the
+    interpreter lock to other threads only for large copies, where each torch call does, for up to 5 ms.
     """
-    if isinstance(array, Tensor):
-        target.copy_(array)
-    else:
-        np.copyto(target.numpy(), array, casting="same_kind")
+    view = _numpy_view(target)
+    for place, array in pieces:
+        if view is None or isinstance(array, Tensor):
+            target[place].copy_(torch.as_tensor(array, device=target.device))
+        else:
+            np.copyto(view[place], array, casting="unsafe")
 
 
 def _as_plain_tensor(tensor: Tensor) -> Array | None:
     if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
         return None
     tensor = tensor.detach()
-    return tensor.cpu().numpy() if tensor.dtype in _UNSIGNED else tensor
+    if tensor.dtype in _UNSIGNED:
+        tensor = tensor.cpu()
+    view = _numpy_view(tensor)
+    return tensor if view is None else view
+
+
+def _numpy_view(tensor: Tensor) -> NDArray[Any] | None:
+    """The tensor's memory as an array; None on other devices and for dtypes that numpy lacks."""
+    if tensor.device.type != "cpu":
+        return None
+    try:
+        view: NDArray[Any] = tensor.resolve_conj().resolve_neg().numpy()
+    except TypeError:  # bfloat16, for example
+        return None
+    return view
 
 
 def _dtype_key(array: NDArray[Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -72,21 +73,15 @@ class Collate:
 
     def __post_init__(self) -> None:
         if self.layout not in LAYOUTS:
-            raise UsageError(
-                f"layout: found {self.layout!r}; expected one of {', '.join(map(repr, LAYOUTS))}"
-            )
+            raise UsageError(f"layout: found {self.layout!r}; expected one of {', '.join(map(repr, LAYOUTS))}")
         if self.batch_index and self.layout == "padded":
-            raise UsageError(
-                "batch_index=True with layout='padded': there each row is one sample; leave it out"
-            )
+            raise UsageError("batch_index=True with layout='padded': there each row is one sample; leave it out")
         if self.per_point is not None:
             object.__setattr__(self, "per_point", _names("per_point", self.per_point))
         object.__setattr__(self, "lists", _names("lists", self.lists))
         both = [name for name in self.lists if name in (self.per_point or ())]
         if both:
-            raise UsageError(
-                f"{both[0]!r} is in per_point and in lists; expected in one of them; take it out"
-            )
+            raise UsageError(f"{both[0]!r} is in per_point and in lists; expected in one of them; take it out")
 
     def bind(self, schema: Schema, *, ignore_index: int | None = None) -> Collate:
         """The same, but for a data set with this schema and this label for ignored points."""
@@ -171,9 +166,7 @@ class Collate:
         if as_array(value) is None:
             return value
         array = self._as_array(name, value, samples, i)
-        tensor = new_tensor(array.shape, torch_dtype(array), common_device([array]))
-        write(tensor, array)
-        return tensor
+        return _new_from(array)
 
     def _count_points(self, points: dict[str, list[Array]], samples: list[Sample], i: int) -> int:
         """The number of points of sample `i`, which its per-point fields must agree on."""
@@ -196,9 +189,7 @@ class Collate:
             )
         return expected
 
-    def _join_points(
-        self, name: str, arrays: list[Array], counts: list[int], samples: list[Sample]
-    ) -> Tensor:
+    def _join_points(self, name: str, arrays: list[Array], counts: list[int], samples: list[Sample]) -> Tensor:
         rows = [tuple(array.shape[1:]) for array in arrays]
         if len(set(rows)) > 1:
             shapes = [tuple(array.shape) for array in arrays]
@@ -222,8 +213,7 @@ class Collate:
                 f" if not, take a list of tensors: {self._line(samples, name, 'list')}"
             )
         target = new_tensor((len(arrays), *shapes[0]), torch_dtype(arrays[0]), common_device(arrays))
-        for row, array in zip(target, arrays, strict=True):
-            write(row, array)
+        write(target, ((slice(i, i + 1), array) for i, array in enumerate(arrays)))
         return target
 
     def _fill(self, name: str, dtype: torch.dtype) -> int:
@@ -301,29 +291,25 @@ def _join_indices(values: list[Any]) -> Tensor:
     try:
         return _new_from(np.asarray([operator.index(value) for value in values], np.int64))
     except (TypeError, OverflowError) as error:
-        raise CollateError(
-            f"index: found {', '.join(map(describe, values))}; expected one integer each"
-        ) from error
+        raise CollateError(f"index: found {', '.join(map(describe, values))}; expected one integer each") from error
 
 
 def _concatenate(arrays: list[Array], target: Tensor) -> Tensor:
-    start = 0
-    for array in arrays:
-        write(target[start : start + len(array)], array)
-        start += len(array)
+    ends = itertools.accumulate(len(array) for array in arrays)
+    write(target, ((slice(end - len(array), end), array) for end, array in zip(ends, arrays, strict=True)))
     return target
 
 
 def _pad(arrays: list[Array], target: Tensor, fill: int) -> Tensor:
-    for row, array in zip(target, arrays, strict=True):
-        write(row[: len(array)], array)
-        row[len(array) :].fill_(fill)
+    rest = np.asarray(fill)
+    write(target, (((i, slice(0, len(array))), array) for i, array in enumerate(arrays)))
+    write(target, (((i, slice(len(array), None)), rest) for i, array in enumerate(arrays)))
     return target
 
 
 def _new_from(array: Array) -> Tensor:
-    tensor = new_tensor(array.shape, torch_dtype(array))
-    write(tensor, array)
+    tensor = new_tensor(array.shape, torch_dtype(array), common_device([array]))
+    write(tensor, [(..., array)])
     return tensor
 
 

@@ -167,9 +167,7 @@ class PackedDataset(torch.utils.data.Dataset[Any]):
         return SampleInfo(
             name=opened.store.names[number],
             index=position,
-            split=next(
-                split for split, parts in manifest.splits.items() if any(a <= number < b for a, b in parts)
-            ),
+            split=next(split for split, parts in manifest.splits.items() if any(a <= number < b for a, b in parts)),
             number=number,
             shard=manifest.shards[int(row["shard"])].file,
             nbytes=int(row["record_bytes"]),

@@ -238,9 +238,7 @@ def _list_ids(ids: NDArray[Any]) -> str:
     """Each id with its number of points, the most frequent first, the rest counted."""
     values, counts = np.unique(ids, return_counts=True)
     order = np.argsort(-counts, kind="stable")
-    shown = [
-        f"{values[i]} ({counts[i]} point{'' if counts[i] == 1 else 's'})" for i in order[:MAX_IDS_IN_MESSAGE]
-    ]
+    shown = [f"{values[i]} ({counts[i]} point{'' if counts[i] == 1 else 's'})" for i in order[:MAX_IDS_IN_MESSAGE]]
     if len(order) > MAX_IDS_IN_MESSAGE:
         rest = order[MAX_IDS_IN_MESSAGE:]
         shown.append(f"and {len(rest)} more ids ({counts[rest].sum()} points)")
@@ -250,9 +248,7 @@ def _list_ids(ids: NDArray[Any]) -> str:
 def _integers(values: ArrayLike, what: str) -> NDArray[Any]:
     array = np.asarray(values)
     if array.dtype.kind not in "iu":
-        raise UsageError(
-            f"{what}: found dtype {array.dtype}, expected integers; convert them with .astype first"
-        )
+        raise UsageError(f"{what}: found dtype {array.dtype}, expected integers; convert them with .astype first")
     return array
 
 
@@ -269,9 +265,7 @@ def _check_ignore_index(ignore_index: int) -> int:
     try:
         return int(np.int64(operator.index(ignore_index)))
     except (TypeError, OverflowError) as error:
-        raise UsageError(
-            f"ignore_index: found {ignore_index!r}; expected an integer, such as 0 or 255"
-        ) from error
+        raise UsageError(f"ignore_index: found {ignore_index!r}; expected an integer, such as 0 or 255") from error
 
 
 def _read_yaml(path: Path) -> Any:
@@ -322,9 +316,7 @@ def _check_kind(value: Any, kind: type, where: str, expected: str) -> None:
         raise UsageError(f"{where}: found {_short(value)}; expected {expected}")
 
 
-def _check_inverse(
-    inverse: dict[int, int], learning_map: dict[int, int], labels: dict[int, str], source: str
-) -> None:
+def _check_inverse(inverse: dict[int, int], learning_map: dict[int, int], labels: dict[int, str], source: str) -> None:
     """Train ids are 0, 1, 2, ...; all that `learning_map` gives are there; each stands for a named label."""
     where = f"{source}: learning_map_inv"
     if sorted(inverse) != list(range(len(inverse))):
@@ -341,9 +333,7 @@ def _check_known(ids: Any, known: Mapping[int, Any], where: str, other: str) -> 
     missing = sorted({value for value in ids if value not in known}, key=str)
     if missing:
         listed = ", ".join(_short(value) for value in missing[:MAX_IDS_IN_MESSAGE])
-        raise UsageError(
-            f"{where}: found {listed}, which {other} does not have; expected its ids only; add it there"
-        )
+        raise UsageError(f"{where}: found {listed}, which {other} does not have; expected its ids only; add it there")
 
 
 def _short(value: Any) -> str:

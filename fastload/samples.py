@@ -24,9 +24,7 @@ def check_samples(samples: Iterable[Sample]) -> list[Sample]:
         raise CollateError("found one sample (a dict); expected a list of samples: collate([sample])")
     found = list(samples)
     if not found:
-        raise CollateError(
-            "found no samples; expected at least one; a batch sampler must not give empty batches"
-        )
+        raise CollateError("found no samples; expected at least one; a batch sampler must not give empty batches")
     for i, sample in enumerate(found):
         if not isinstance(sample, Mapping):
             raise CollateError(_describe_no_sample(i, sample))
@@ -48,9 +46,7 @@ def _check_same_fields(samples: list[Sample]) -> None:
         lacking = [i for i, sample in enumerate(samples) if name not in sample]
         if not lacking:
             continue
-        kept = tuple(
-            key for key in names if key not in RESERVED_NAMES and all(key in sample for sample in samples)
-        )
+        kept = tuple(key for key in names if key not in RESERVED_NAMES and all(key in sample for sample in samples))
         raise CollateError(
             f"field {name!r}: only {len(samples) - len(lacking)} of {len(samples)} samples have it, not"
             f" {_list_samples(samples, lacking)}; expected it in all or in none; leave it out"

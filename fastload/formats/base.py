@@ -47,10 +47,11 @@ class Format(Protocol):
     def parts(self) -> tuple[str, ...]:
         """The names of the arrays that `decode` gives."""
 
-    def rows(self, size_bytes: int) -> int | None:
+    def rows(self, size_bytes: int, head: Buffer = b"") -> int | None:
         """How many rows (points) a file of this size holds; None where the size does not tell.
 
-        Raises `FormatError` when no whole number of rows has this size.
+        Raises `FormatError` when no whole number of rows has this size; `head`, the file's first bytes, then
+        helps to say what the file really is.
         """
 
     def decode(self, data: Buffer) -> dict[str, NDArray[np.generic]]:

@@ -71,7 +71,7 @@ def measure(root: Path, schema: Schema, sample: SourceSample) -> Measured | list
             problems += _explain_bad_size(root, source, size, sample.name, error)
     if problems:
         return problems
-    return _fit_rows(schema, sample, sizes, counts)
+    return _fit_rows(root, schema, sample, sizes, counts)
 
 
 def file_size(root: Path, path: str, sample: str | None) -> int | Problem:
@@ -128,7 +128,7 @@ def read_attachment(root: Path, path: str, size: int) -> NDArray[np.uint8] | Pro
 
 
 def _fit_rows(
-    schema: Schema, sample: SourceSample, sizes: Mapping[str, int], counts: Mapping[str, int | None]
+    root: Path, schema: Schema, sample: SourceSample, sizes: Mapping[str, int], counts: Mapping[str, int | None]
 ) -> Measured | list[Problem]:
     problems: list[Problem] = []
     first: dict[str, SourceFile] = {}
@@ -142,8 +142,9 @@ def _fit_rows(
         if isinstance(source, SourceFile) and field.rows is not None and count is not None:
             anchor = first.setdefault(field.rows, source)
             if count != rows.setdefault(field.rows, count) and anchor.path != source.path:
-                problem = _explain_rows(anchor, source, sizes, (rows[field.rows], count), sample.name)
-                problems += [problem] if problem not in problems else []
+                counted = (rows[field.rows], count)
+                explained = _explain_rows(root, anchor, source, sizes, counted, sample.name)
+                problems += [problem for problem in explained if problem not in problems]
         payload += field.row_bytes * ((count or 0) if field.rows else 1) if field.kind == "array" else 0
     if problems:
         return problems
@@ -151,14 +152,34 @@ def _fit_rows(
 
 
 def _explain_rows(
-    anchor: SourceFile, other: SourceFile, sizes: Mapping[str, int], counts: tuple[int, int], sample: str
-) -> Problem:
+    root: Path,
+    anchor: SourceFile,
+    other: SourceFile,
+    sizes: Mapping[str, int],
+    counts: tuple[int, int],
+    sample: str,
+) -> list[Problem]:
+    """Why two files do not have the same number of rows; perhaps one is of another kind altogether."""
+    foreign = [*_explain_content(root, anchor, sizes, sample), *_explain_content(root, other, sizes, sample)]
+    if foreign:
+        return foreign
     first, second = sizes[anchor.path], sizes[other.path]
     doubt = explain_counts(first, first // counts[0], second, second // counts[1])
     assert doubt is not None  # the counts differ
-    return Problem(
-        other.path, sample, None, f"{doubt.found} (points: {anchor.path})", doubt.expected, doubt.fix, kind="rows"
-    )
+    found = f"{doubt.found} (points: {anchor.path})"
+    return [Problem(other.path, sample, None, found, doubt.expected, doubt.fix, kind="rows")]
+
+
+def _explain_content(root: Path, source: SourceFile, sizes: Mapping[str, int], sample: str) -> list[Problem]:
+    """What is wrong with a file's content, where its size alone says nothing."""
+    data = _read(root, source.path, sizes[source.path], sample)
+    if isinstance(data, Problem):
+        return [data]
+    try:
+        get_format(source.format).decode(data)
+    except FormatError as error:
+        return _located(error, source.path, sample)
+    return []
 
 
 def _explain_bad_size(root: Path, source: SourceFile, size: int, sample: str, error: FormatError) -> list[Problem]:

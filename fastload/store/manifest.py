@@ -134,7 +134,7 @@ def read_manifest(root: Path) -> Manifest:
         version = values["format_version"]
         if values["format"] != FORMAT or not isinstance(version, int):
             raise ValueError(f"format {values['format']!r}")
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise _damaged(path, f"not a fastload manifest ({type(error).__name__}: {error})") from error
     if version != FORMAT_VERSION:
         raise VersionError(

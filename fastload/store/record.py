@@ -302,13 +302,15 @@ def _encode_header(header: Header) -> bytes:
         "files": files,
         "meta": dict(header.meta),
     }
-    packed: bytes = msgpack.packb(values, use_bin_type=True)
+    packed: bytes = msgpack.packb(values, use_bin_type=True, unicode_errors="surrogateescape")
     start = VALUE_OFFSET + PREFIX_BYTES
     return packed.ljust(align(start + len(packed)) - start, b"\0")
 
 
 def _decode_header(data: Buffer) -> Header:
-    unpacker = msgpack.Unpacker(raw=False, strict_map_key=True, max_buffer_size=max(len(data), 1))
+    unpacker = msgpack.Unpacker(
+        raw=False, strict_map_key=True, unicode_errors="surrogateescape", max_buffer_size=max(len(data), 1)
+    )
     unpacker.feed(data)
     values = unpacker.unpack()
     if not isinstance(values, dict) or any(data[unpacker.tell() :]):

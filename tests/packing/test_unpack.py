@@ -1,0 +1,96 @@
+"""Unpack: the source files byte for byte, and nothing outside the folder."""
+
+import os
+import shutil
+
+import pytest
+
+import fastload
+from fastload.errors import CorruptError, UsageError
+from fastload.packing.unpack import safe_target
+from tests.support import run_fastload, tree_bytes
+
+
+def test_the_whole_tree_comes_back(packed, scans, tmp_path):
+    report = fastload.unpack(packed, tmp_path / "out")
+    assert tree_bytes(tmp_path / "out") == tree_bytes(scans)
+    assert (report.samples, report.attachments, report.files) == (6, 6, 18)
+    assert report.bytes == sum(map(len, tree_bytes(scans).values()))
+
+
+def test_one_split_with_its_attachments(packed, scans, tmp_path):
+    report = fastload.unpack(packed, tmp_path / "out", split="val")
+    assert report.samples == 3
+    found = tree_bytes(tmp_path / "out")
+    assert all(found[name] == data for name, data in tree_bytes(scans).items() if name.startswith("sequences/08"))
+    assert not list((tmp_path / "out/sequences/00").glob("velodyne/*"))
+
+
+def test_samples_by_pattern(packed, scans, tmp_path):
+    fastload.unpack(packed, tmp_path / "out", names=["*/00/*/000001", "*/08/*/00000[02]"])
+    names = set(tree_bytes(tmp_path / "out"))
+    scans_of = {"00": ["000001"], "08": ["000000", "000002"]}
+    expected = {
+        f"sequences/{sequence}/{folder}/{stem}.{suffix}"
+        for sequence, stems in scans_of.items()
+        for stem in stems
+        for folder, suffix in (("velodyne", "bin"), ("labels", "label"))
+    }
+    assert names == expected
+
+
+def test_wrong_requests_are_named(packed, tmp_path):
+    with pytest.raises(UsageError, match="train, val"):
+        fastload.unpack(packed, tmp_path / "out", split="test")
+    with pytest.raises(UsageError, match="names look like 'sequences/"):
+        fastload.unpack(packed, tmp_path / "out", names=["nothing*"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_in_use_is_refused_unless_asked(packed, scans, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/mine.txt").write_text("precious")
+    with pytest.raises(UsageError, match="not empty"):
+        fastload.unpack(packed, tmp_path / "out")
+    fastload.unpack(packed, tmp_path / "out", overwrite=True)
+    assert (tmp_path / "out/mine.txt").read_text() == "precious"
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="a file is there"):
+        fastload.unpack(packed, tmp_path / "file")
+
+
+def test_a_link_in_the_output_does_not_lead_out_of_it(packed, tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/sequences").symlink_to(tmp_path / "outside")
+    with pytest.raises(CorruptError, match="leads out of"):
+        fastload.unpack(packed, tmp_path / "out", overwrite=True)
+    assert not list((tmp_path / "outside").rglob("*.bin"))
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "", ".", "a/\0b"])
+def test_paths_that_would_leave_the_folder_are_refused(tmp_path, path):
+    with pytest.raises(CorruptError, match="outside the folder"):
+        safe_target(tmp_path, path)
+
+
+def test_damage_stops_it_by_name(packed, tmp_path):
+    shutil.copytree(packed, tmp_path / "d")
+    shard = tmp_path / "d/shards/00000.lmdb"
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    done = run_fastload("unpack", tmp_path / "d", tmp_path / "out")
+    assert done.returncode == 1
+    assert "shards/00000.lmdb" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_file_modes_follow_the_umask(packed, tmp_path):
+    old = os.umask(0o027)
+    try:
+        fastload.unpack(packed, tmp_path / "out")
+    finally:
+        os.umask(old)
+    file = next((tmp_path / "out").rglob("*.bin"))
+    assert file.stat().st_mode & 0o777 == 0o640
