@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from fastload.errors import SchemaError
+from fastload.units import printable
 
 Kind = Literal["array", "image", "depth", "mask", "json", "bytes"]
 KINDS: tuple[Kind, ...] = ("array", "image", "depth", "mask", "json", "bytes")
@@ -221,11 +222,6 @@ class SampleInfo:
     def to_json(self) -> dict[str, Any]:
         """The information as plain JSON values."""
         return {**dataclasses.asdict(self), "fields": {name: list(shape) for name, shape in self.fields.items()}}
-
-
-def printable(text: str) -> str:
-    """`text` with the bytes of non-UTF-8 file names shown as escapes, so that any terminal can print it."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _check_name(name: object) -> None:

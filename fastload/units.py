@@ -1,4 +1,4 @@
-"""Sizes and durations as people write and read them."""
+"""Sizes, durations, counts and names as people write and read them."""
 
 from __future__ import annotations
 
@@ -53,3 +53,8 @@ def format_seconds(seconds: float) -> str:
 def count_of(number: int, noun: str) -> str:
     """A count with its noun: "1 sample", "2,000 samples"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def printable(text: str) -> str:
+    """`text` with the bytes of non-UTF-8 file names shown as escapes, so that any terminal can print it."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

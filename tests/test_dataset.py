@@ -233,7 +233,7 @@ def test_copies_and_pickles_are_small_and_equal(packed):
 
 
 def test_a_transform_that_cannot_be_pickled_is_named(packed):
-    with pytest.raises(pickle.PicklingError, match="transform=<function .*lambda"):
+    with pytest.raises(pickle.PicklingError, match=r"transform=<function .*lambda"):
         pickle.dumps(PackedDataset(packed, transform=lambda sample: sample))
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastload.errors import UsageError
-from fastload.schema import printable
-from fastload.units import format_seconds, format_size
+from fastload.units import format_seconds, format_size, printable
 
 if TYPE_CHECKING:
     from fastload.packing.report import Progress

@@ -12,7 +12,7 @@ from typing import Any
 from fastload._version import __version__
 from fastload.cli import info, pack, unpack, verify
 from fastload.errors import FastloadError, SourceError, UsageError
-from fastload.schema import printable
+from fastload.units import printable
 
 DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 _EPILOG = """\

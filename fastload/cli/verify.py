@@ -6,8 +6,7 @@ import argparse
 import sys
 
 from fastload.cli.common import add_verb, existing, print_json, progress_of, show
-from fastload.schema import printable
-from fastload.units import count_of, format_seconds, format_size
+from fastload.units import count_of, format_seconds, format_size, printable
 
 _EPILOG = """\
 examples:

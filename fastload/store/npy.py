@@ -1,7 +1,7 @@
 """One-dimensional `.npy` files whose form is known beforehand: written, and mapped without parsing a header.
 
-The header (numpy's format version 3.0, whose text is UTF-8: `numpy.lib.format`) follows from dtype and length, so what is read is
-held against what it must be; nothing in the file is interpreted.
+The header (numpy's format version 3.0, whose text is UTF-8: `numpy.lib.format`) follows from dtype and length,
+so what is read is held against what it must be; nothing in the file is interpreted.
 """
 
 from __future__ import annotations
