@@ -71,7 +71,7 @@ class PackedDataset(torch.utils.data.Dataset[Any]):
             raise UsageError(f"verify={verify!r} is none of 'once', 'always', 'never'")
         if ignore_index is not None and label_map is None:
             raise UsageError(f"ignore_index={ignore_index} says what labels unknown to a map become; give label_map=")
-        self.root = Path(root)
+        self.root = Path(os.path.abspath(root))  # a worker, or this process later on, may be in another folder
         self.split = split
         self.ignore_index = ignore_index
         self.transform = transform

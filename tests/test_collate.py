@@ -308,9 +308,14 @@ def test_arrays_and_tensors_mix():
 
 
 def test_tensor_dtypes_that_numpy_lacks():
-    batch = collate([{"points": torch.ones(2, 3, dtype=torch.bfloat16)}] * 2)
-    assert batch["points"].dtype == torch.bfloat16
-    assert batch["points"].shape == (4, 3)
+    samples = [{"points": torch.ones(n, 3, dtype=torch.bfloat16), "pose": torch.ones(()).bfloat16()} for n in (2, 1)]
+    batch = collate(samples)
+    assert batch["points"].dtype == batch["pose"].dtype == torch.bfloat16
+    assert batch["points"].tolist() == [[1, 1, 1]] * 3
+    assert batch["pose"].tolist() == [1, 1]
+    padded = Collate(layout="padded", lists=("pose",))(samples)
+    assert padded["points"].tolist() == [[[1, 1, 1], [1, 1, 1]], [[1, 1, 1], [0, 0, 0]]]
+    assert padded["pose"][0].dtype == torch.bfloat16
 
 
 def test_views_of_tensors():
@@ -648,8 +653,10 @@ def test_a_data_loader_gives_equal_batches(workers, context, layout):
 def test_an_error_in_a_worker_arrives_with_its_text():
     samples = [scan(2, "a"), scan(2, "b", points=np.ones((3, 4), np.float32))]
     loader = DataLoader(samples, batch_size=2, num_workers=1, multiprocessing_context="fork", collate_fn=collate)
+    batches = iter(loader)
     with pytest.raises(CollateError, match=r"sample 1 of the batch \('b'\).*points 3, semantic 2"):
-        next(iter(loader))
+        next(batches)
+    assert next(batches, None) is None  # an iterator given up after an error keeps torch waiting for 5 s
 
 
 def test_threads_share_a_collate():

@@ -49,7 +49,8 @@ def pack(
         out: the folder to write the dataset to; made where it is missing.
         layout: how the source is read, by name or as a `Layout`; detected when None.
         shard_size: about how large a shard may become: bytes, or text such as "512MiB".
-        overwrite: replace a dataset that is at `out` already.
+        overwrite: replace a dataset that is at `out` already; the sources are then read once before it is
+            removed, so that bad ones leave it as it is.
         skip_bad: leave bad samples out (they are in the report) instead of stopping. All files are then
             read twice: the order of samples is fixed before the first is written.
         force: pack files whose values look wrong (coordinates that no LiDAR gives).
@@ -74,7 +75,8 @@ def pack(
     _check_output(out, overwrite=overwrite)
     listing = list_source(source, reader, options, out)
     findings = Findings()
-    if listing.problems or skip_bad:
+    replaces = (out / MANIFEST_FILE).exists()
+    if listing.problems or skip_bad or replaces:
         listing = _check_listing(source, reader, options, listing, findings, progress, skip_bad=skip_bad, force=force)
     plan = make_plan(source, reader, options, listing, shard_bytes)
     if plan.samples == 0:

@@ -31,6 +31,7 @@ def unpack(
     split: str | None = None,
     names: Sequence[str] | None = None,
     overwrite: bool = False,
+    lossy_ok: bool = False,
     progress: ProgressCallback | None = None,
 ) -> UnpackReport:
     """Write the source files of a packed dataset, identical to what was packed.
@@ -43,6 +44,7 @@ def unpack(
         split: only the samples of this split.
         names: only the samples whose name matches one of these patterns (`*` and `?` as in a shell).
         overwrite: write into a folder that is not empty, over files of the same names.
+        lossy_ok: go on where the dataset says that something was changed when it was packed.
         progress: called with a `Progress` after each sample.
 
     Raises:
@@ -53,6 +55,9 @@ def unpack(
     started = time.monotonic()
     root, out = Path(root), Path(out)
     store = open_store(root)
+    if store.manifest.lossy and not lossy_ok:
+        changed = "; ".join(store.manifest.lossy)
+        raise UsageError(f"{root}: the source files do not come back as they were: {changed}; give lossy_ok to go on")
     numbers = _select(store, split, names)
     _check_output(out, overwrite=overwrite)
     fs.make_folder(out)

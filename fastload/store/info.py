@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fastload._version import __version__
+from fastload.schema import ROWS_POINTS
 from fastload.store.manifest import FORMAT_VERSION, read_manifest
 
 
@@ -70,7 +71,7 @@ def info(root: str | Path) -> Info:
         format_version=FORMAT_VERSION,
         layout=manifest.layout,
         samples=manifest.samples,
-        points=manifest.points if manifest.schema.row_groups else None,
+        points=manifest.points if ROWS_POINTS in manifest.schema.row_groups else None,
         shards=len(manifest.shards),
         bytes=manifest.bytes,
         source_bytes=manifest.source_bytes,

@@ -139,6 +139,7 @@ class Store:
 
     def read_header(self, number: int) -> Header:
         """What a sample's record says of itself: source files, fields, checksums. Raises `CorruptError`."""
+        self.places(number)  # an index row that cannot be right is an error there
         row = self.index[number]
         shard = self.manifest.shards[int(row["shard"])]
         head = bytearray(PREFIX_BYTES + int(row["header_bytes"]))

@@ -229,7 +229,7 @@ def parse_header(prefix: Prefix, data: Buffer) -> Header:
         raise DamageError("a header whose checksum does not fit", "an undamaged header", kind="header")
     try:
         header = _decode_header(data)
-    except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise DamageError(f"a header that cannot be read ({error})", "a record's header", kind="header") from error
     _check_places(prefix, header)
     return header
@@ -316,13 +316,31 @@ def _decode_header(data: Buffer) -> Header:
     if not isinstance(values, dict) or any(data[unpacker.tell() :]):
         raise ValueError("not a map followed by zeros")
     fields = tuple(_decode_field(*item) for item in values["fields"])
-    files = tuple(StoredFile(_to_text(path), form, parts, size) for path, form, parts, size in values["files"])
-    return Header(_to_text(values["name"]), values["split"], fields, files, values["meta"])
+    files = tuple(_decode_file(*item) for item in values["files"])
+    if not isinstance(values["split"], str) or not isinstance(values["meta"], dict):
+        raise TypeError("split or meta of a wrong type")
+    header = Header(_to_text(values["name"]), values["split"], fields, files, values["meta"])
+    known = {item.name for item in fields}
+    if len(known) < len(fields) or not all(known.issuperset(file.parts) for file in files):
+        raise ValueError("a field twice, or a file of fields that are not there")
+    return header
+
+
+def _decode_file(path: Any, form: Any, parts: Any, nbytes: Any) -> StoredFile:
+    words = (form, *parts, *parts.values()) if isinstance(parts, dict) else (None,)
+    if not all(isinstance(word, str) for word in words) or not _is_count(nbytes):
+        raise TypeError(f"a file described by {form!r}, {parts!r}, {nbytes!r}")
+    return StoredFile(_to_text(path), form, parts, nbytes)
 
 
 def _decode_field(
-    name: str, dtype: str, shape: list[int], offset: int, nbytes: int, codec: str | None, digest: bytes, meta: Any
+    name: Any, dtype: Any, shape: Any, offset: Any, nbytes: Any, codec: Any, digest: Any, meta: Any
 ) -> StoredField:
+    texts = all(isinstance(text, str) for text in (name, dtype, codec or ""))
+    if not texts or not isinstance(shape, list) or not isinstance(digest, bytes) or not isinstance(meta, dict):
+        raise TypeError(f"field {name!r} described by {dtype!r}, {shape!r}, {codec!r}")
+    if not all(map(_is_count, (*shape, offset, nbytes))):
+        raise ValueError(f"field {name!r} with shape {shape!r}, {nbytes!r} bytes at {offset!r}")
     if np.dtype(dtype).kind not in "biufc":
         raise ValueError(f"field {name!r} has dtype {dtype!r}")
     return StoredField(name, dtype, tuple(shape), offset, nbytes, codec, int.from_bytes(digest, "little"), meta)
@@ -333,24 +351,19 @@ def _check_places(prefix: Prefix, header: Header) -> None:
     room = prefix.record_bytes - PREFIX_BYTES - prefix.header_bytes
     end = 0
     for item in header.fields:
-        if item.offset < end or item.offset % ALIGNMENT or item.nbytes < 0 or item.offset + item.nbytes > room:
+        if item.offset < end or item.offset % ALIGNMENT or item.offset + item.nbytes > room:
             found = f"{item.nbytes} bytes at offset {item.offset} of a body of {room}"
             raise DamageError(found, "a field inside the record, behind the one before", kind="header", field=item.name)
         end = item.offset + item.nbytes
-        if item.codec is None and end - item.offset != _plain_bytes(item):
+        if item.codec is None and item.nbytes != np.dtype(item.dtype).itemsize * math.prod(item.shape):
             found = f"{item.nbytes} bytes for {item.dtype} {item.shape}"
             raise DamageError(found, "the bytes of that shape", kind="header", field=item.name)
     if end != room:
         raise DamageError(f"{room - end} bytes behind the last field", "none", kind="header")
 
 
-def _plain_bytes(item: StoredField) -> int:
-    size = np.dtype(item.dtype).itemsize
-    for length in item.shape:
-        if length < 0:
-            raise DamageError(f"shape {item.shape}", "no negative dimension", kind="header", field=item.name)
-        size *= length
-    return size
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _to_bytes(text: str) -> bytes:

@@ -207,10 +207,11 @@ def test_an_existing_dataset_is_replaced_only_on_request(source, tmp_path):
     assert fastload.verify(tmp_path / "out").ok
 
 
-def test_a_failed_overwrite_for_bad_sources_found_by_the_listing_keeps_the_old_dataset(source, tmp_path):
+@pytest.mark.parametrize("content", [b"\1" * 113, bytes(24 * 16)])
+def test_a_failed_overwrite_keeps_the_old_dataset(source, tmp_path, content):
     pack(source, tmp_path / "out")
     before = tree_bytes(tmp_path / "out")
-    (source / "sequences/00/velodyne/000000.bin").write_bytes(b"\1" * 113)
+    (source / "sequences/00/velodyne/000000.bin").write_bytes(content)
     with pytest.raises(SourceError):
         pack(source, tmp_path / "out", overwrite=True)
     assert tree_bytes(tmp_path / "out") == before

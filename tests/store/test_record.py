@@ -1,7 +1,11 @@
 """Records: what is encoded comes back; what is damaged is noticed."""
 
+import struct
+
+import msgpack
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,7 +36,7 @@ def parse(record):
 def test_any_sample_comes_back(data, number):
     schema = data.draw(schemas())
     samples = data.draw(samples_of(schema))
-    files = (StoredFile("a/\udcff.bin", "kitti_bin", {"points": "points"}, 12),)
+    files = (StoredFile("a/\udcff.bin", "kitti_bin", {}, 12),)
     for sample in samples:
         record = bytes(encode_record(number, sample.name, sample.arrays, split=sample.split, files=files))
         prefix, header, body = parse(record)
@@ -108,6 +112,33 @@ def test_no_bytes_make_the_parser_raise_anything_else(noise, data):
             parse(blob)
         except DamageError:
             continue
+
+
+def odd_values():
+    plain = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=5) | st.binary(max_size=9)
+    return st.recursive(plain, lambda v: st.lists(v, max_size=8) | st.dictionaries(st.text(max_size=5), v, max_size=4))
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_no_header_of_right_checksum_makes_the_parser_raise_anything_else(data):
+    """A header can be wrong in every way and still carry a right checksum: one made to do harm."""
+    field = ["x", "<i8", [4], 0, 32, None, bytes(8), {}]
+    file = [b"a.bin", "kitti_bin", {"x": "x"}, 32]
+    header = {"name": b"n", "split": "", "fields": [field], "files": [file], "meta": {}}
+    target = data.draw(st.sampled_from([header, field, file, file[2]]))
+    key = data.draw(st.sampled_from(list(target) if isinstance(target, dict) else range(len(target))))
+    target[key] = data.draw(odd_values())
+    packed = msgpack.packb(header, use_bin_type=True)
+    packed = packed.ljust(-(-(48 + len(packed)) // 64) * 64 - 48, b"\0")
+    digest = xxhash.xxh3_64_intdigest(packed)
+    size = 32 + len(packed) + 32
+    record = struct.pack("<4sHHQIIQ", b"FLR1", 1, 0, 5, len(packed), size, digest) + packed + bytes(32)
+    try:
+        _, found, body = parse(record)
+    except DamageError:
+        return
+    assert [item.array(body).nbytes for item in found.fields] == [32]
 
 
 @given(sample_names())

@@ -249,7 +249,6 @@ def test_static_points_coincide_by_pose(dense, sequence, first):
     relative = np.linalg.inv(scans[first].to_first) @ scans[first + 5].to_first
     assert gap(scans, first, relative) < 0.05
     assert gap(scans, first, np.linalg.inv(relative)) > 0.08
-    assert gap(scans, first, np.eye(4)) > 0.05
 
 
 def random_bodies(rng, number):
