@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fastload._version import __version__
 
 _HOMES = {
-    "fastload.collation": ("PER_POINT", "Batch", "Collate", "collate"),
+    "fastload.collation.collate": ("PER_POINT", "Batch", "Collate", "collate"),
     "fastload.dataset": ("PackedDataset",),
     "fastload.errors": (
         "CollateError", "CorruptError", "DatasetError", "DatasetNotFoundError", "FastloadError", "FormatError",
@@ -68,7 +68,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from fastload.collation import PER_POINT, Batch, Collate, collate
+    from fastload.collation.collate import PER_POINT, Batch, Collate, collate
     from fastload.dataset import PackedDataset
     from fastload.errors import (
         CollateError,

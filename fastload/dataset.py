@@ -13,7 +13,7 @@ import torch.utils.data
 import xxhash
 from numpy.typing import ArrayLike, NDArray
 
-from fastload.collation import Collate
+from fastload.collation.collate import Collate
 from fastload.errors import LabelError, SampleError, UsageError
 from fastload.labels import LabelMap
 from fastload.schema import ROWS_POINTS, SampleInfo, Schema

@@ -21,7 +21,7 @@ PYTHON = [code for language, code in BLOCKS if language == "python"]
 
 def run(command, folder, **variables):
     """Run a command in a folder, with a `fastload` of this checkout and no stdin."""
-    env = {**os.environ, "PYTHONPATH": str(REPO), **variables}
+    env = {**os.environ, "PYTHONPATH": str(REPO), "OMP_NUM_THREADS": "1", **variables}
     done = subprocess.run(
         command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300
     )
@@ -138,7 +138,7 @@ def test_a_python_that_will_not_do_is_explained(python, said, tmp_path):
 def test_demo_runs_and_its_last_lines_too(tmp_path):
     """The demo from another folder, smaller than by default, in this environment; then what it says to paste."""
     demo = ["bash", str(REPO / "tools" / "demo.sh"), "--out", "out dir", "--scans", "40", "--points", "8000"]
-    printed = run([*demo, "--seconds", "20"], tmp_path, FASTLOAD_VENV=sys.prefix)
+    printed = run([*demo, "--seconds", "15"], tmp_path, FASTLOAD_VENV=sys.prefix)
     assert "check passed" in printed
     assert re.search(r"waited for data: [\d.]+ % of the loop", printed)
     lines = re.search(r"In your own code:\n\n((?: {4}.*\n|\n)+)", printed).group(1)

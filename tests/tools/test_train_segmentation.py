@@ -19,7 +19,7 @@ from tests.support import REPO, write_tree
 def run_example(packed, *arguments):
     """Run the script in a process of its own. The environment need not have fastload installed."""
     command = [sys.executable, "-W", "error", str(REPO / "tools" / "train_segmentation.py"), str(packed), *arguments]
-    env = {**os.environ, "PYTHONPATH": str(REPO)}
+    env = {**os.environ, "PYTHONPATH": str(REPO), "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
 
 

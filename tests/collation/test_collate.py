@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 from torch.utils.data._utils.pin_memory import pin_memory as torch_pin_memory
 
-from fastload.collate import PER_POINT, Batch, Collate, collate
+from fastload.collation.collate import PER_POINT, Batch, Collate, collate
 from fastload.errors import CollateError, UsageError
 from fastload.schema import Field, Schema
 

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fastload.batch import Array, Batch, as_array, common_device, fits, new_tensor, torch_dtype, write
+from fastload.collation.batch import Array, Batch, as_array, common_device, fits, new_tensor, torch_dtype, write
+from fastload.collation.samples import Sample, check_samples, describe, list_first, who
 from fastload.errors import CollateError, UsageError
-from fastload.samples import Sample, check_samples, describe, list_first, who
 from fastload.schema import RESERVED_NAMES, Schema
 
 __all__ = ["PER_POINT", "Batch", "Collate", "collate"]

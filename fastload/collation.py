@@ -1,1 +1,0 @@
-from fastload.collate import *  # temporary

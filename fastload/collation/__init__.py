@@ -1,0 +1,1 @@
+"""Collation: samples of different sizes joined to one batch of tensors."""
