@@ -11,8 +11,8 @@ Set up an environment, then: simulate LiDAR scans in the SemanticKITTI layout, p
 the packed dataset, train a small network on it, and check that it has learned. Can be run again.
 
   --data DIR    pack this folder in the SemanticKITTI layout instead of simulated scans
-  --out DIR     where to write (default: .demo in the repository); DIR/scans and DIR/packed
-                are replaced if they are there from an earlier run
+  --out DIR     where to write (default: .demo in the repository); DIR/scans and DIR/packed are
+                replaced if they are there from an earlier run, but for a dataset packed from --data
   --scans N     simulated scans, half for training and half for validation (default: 160)
   --points P    points that a simulated scan has (default: 20000)
   --seconds S   how long to train (default: 40)
@@ -48,15 +48,24 @@ done
 set_up_environment
 mkdir -p -- "$out"
 packed="$(shown "$out/packed")"
+simulated=""
 if [ -z "$data" ]; then
+  simulated=yes
   data="$(shown "$out/scans")"
   run "$VENV_PYTHON" tools/simulate_scans.py "$data" --scans "$scans" --points "$points" --sequences 2 --overwrite
 fi
-run "$VENV_PYTHON" -m fastload pack semantickitti "$data" "$packed" --overwrite
+# A dataset may take hours to pack: what an earlier run packed from the same folder is taken as it is.
+if [ -z "$simulated" ] && [ -e "$packed/dataset.json" ] && [ "$(cat "$packed.source" 2>/dev/null)" = "$data" ]; then
+  echo "Using what an earlier run packed from $data; to pack it again, remove $packed first."
+else
+  run "$VENV_PYTHON" -m fastload pack semantickitti "$data" "$packed" --overwrite
+  printf '%s\n' "$data" >"$packed.source"
+fi
 run "$VENV_PYTHON" -m fastload verify "$packed"
 # Without a GPU: on two cores that others used too, two threads that wait for each other trained 5 times slower than one.
 run env OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" \
-  "$VENV_PYTHON" tools/train_segmentation.py "$packed" --seconds "$seconds" --batch-size 2 --check
+  "$VENV_PYTHON" tools/train_segmentation.py "$packed" --seconds "$seconds" --batch-size 2 --check ||
+  fail "the training failed, as it says above; if its check did, give it longer: --seconds 120"
 
 cat <<TEXT
 

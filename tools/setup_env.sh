@@ -45,7 +45,8 @@ set_up_environment() {
   cd -- "$REPO" || fail "$REPO cannot be entered"
 
   exec 9<"$REPO" # one at a time: the lock goes when the descriptor is closed
-  if command -v flock >/dev/null; then
+  if command -v flock >/dev/null && ! flock --nonblock 9; then
+    echo "Waiting for another run of demo.sh or test.sh to finish its installation."
     flock 9
   fi
   make_environment "$venv"
@@ -82,7 +83,7 @@ install_fastload() {
   local venv="$1" extra="$2" constraints="$3" given="$4" wanted mark options=(-qq --disable-pip-version-check --no-input)
   wanted="$REPO $(cat "$REPO/pyproject.toml" "$constraints" | cksum)"
   mark="$venv/.fastload-installed${extra:+-$extra}"
-  if [ "$(cat "$mark" 2>/dev/null)" = "$wanted" ] && has_modules "$extra"; then
+  if grep -qxF -- "$wanted" "$mark" "$venv/.fastload-installed-dev" 2>/dev/null && has_modules "$extra"; then
     return
   fi
   if [ "$given" = yes ] && [ ! -e "$venv/.fastload-installing" ] && has_modules "$extra"; then

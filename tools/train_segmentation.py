@@ -71,9 +71,8 @@ def train(net: nn.Module, loader: DataLoader[Any], seconds: float, steps: int) -
             print(f"step {step + 1:5,}  loss {mean:.3f}  {points / (reported - start):,.0f} points/s", flush=True)
     values: list[float] = torch.stack(losses).tolist() if losses else []
     loop = time.perf_counter() - start
-    print(
-        f"{len(losses):,} steps in {loop:.1f} s; waited for data: {100 * waited / loop:.1f} % of the loop", flush=True
-    )
+    share = 100 * waited / loop
+    print(f"{len(losses):,} steps in {loop:.1f} s; waited for data: {share:.1f} % of the loop", flush=True)
     return values
 
 
@@ -124,19 +123,16 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--seconds", type=float, metavar="S", help="train for so long (default: 60, or what --steps takes)")
     add("--steps", type=int, metavar="N", help="train for so many steps")
     add("--batch-size", type=int, default=4, metavar="B", help="scans a step (default: 4)")
-    add(
-        "--workers", type=int, default=workers, metavar="W", help="processes that load data (default here: %(default)s)"
-    )
+    add("--workers", type=int, default=workers, metavar="W", help="processes that load data (default: %(default)s)")
     add("--val-scans", type=int, default=200, metavar="V", help="validate on at most V scans (default: 200)")
     add("--seed", type=int, default=0, help="another number gives other weights and another order (default: 0)")
-    add(
-        "--check",
-        action="store_true",
-        help=f"exit with 1 unless the loss fell and mIoU is {NEEDED_GAIN} x a constant's",
-    )
+    check = f"exit with 1 unless the loss fell and mIoU is {NEEDED_GAIN} x that of the commonest class"
+    add("--check", action="store_true", help=check)
     options = parser.parse_args(argv)
     if options.seconds is None:
         options.seconds = 60.0 if options.steps is None else math.inf
+    if options.seconds <= 0 or options.val_scans < 1:
+        parser.error("--seconds and --val-scans have to be above 0")
     return options
 
 

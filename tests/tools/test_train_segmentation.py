@@ -50,6 +50,12 @@ def test_time_is_up_before_the_steps_are_made(packed):
     assert int(re.search(r"^([\d,]+) steps in", done.stdout, re.MULTILINE).group(1).replace(",", "")) < 1000
 
 
+def test_no_time_at_all_is_refused(packed):
+    done = run_example(packed, "--seconds", "0")
+    assert done.returncode == 2
+    assert "--seconds and --val-scans have to be above 0" in done.stderr
+
+
 def test_what_cannot_be_read_is_a_message_not_a_traceback(packed, tmp_path):
     done = run_example(tmp_path / "nowhere", "--steps", "1")
     assert done.returncode == 1
