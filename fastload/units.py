@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from fastload.errors import UsageError
@@ -55,6 +56,20 @@ def count_of(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def printable(text: str) -> str:
-    """`text` with the bytes of non-UTF-8 file names shown as escapes, so that any terminal can print it."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+def printable(text: str, encoding: str = "utf-8") -> str:
+    """`text` with what `encoding` lacks shown as escapes, the bytes of non-UTF-8 file names among it."""
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def portable_name(local: str) -> str:
+    """A file's name as a dataset keeps it: the same text for the same bytes, whatever the locale.
+
+    Python decodes the bytes of a file name by the locale's encoding; a dataset always by UTF-8, with
+    surrogates for bytes that are none.
+    """
+    return os.fsencode(local).decode("utf-8", "surrogateescape")
+
+
+def local_name(portable: str) -> str:
+    """The name by which this process finds the file that a dataset calls `portable`."""
+    return os.fsdecode(portable.encode("utf-8", "surrogateescape"))
