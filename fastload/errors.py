@@ -10,7 +10,8 @@
     ├── DatasetError                           a packed dataset on disk
     │   ├── DatasetNotFoundError (FileNotFoundError)   none there, or an unfinished pack
     │   ├── VersionError                       written by a newer fastload
-    │   └── CorruptError                       damaged, cut or exchanged files; .shard .sample .field
+    │   ├── CorruptError                       damaged, cut or exchanged files; .shard .sample .field
+    │   └── LockedError                        another pack is writing to the same folder
     ├── SampleError                            one sample cannot be given as asked
     │   └── LabelError                         label ids that the label map does not know
     ├── CollateError (RuntimeError)            samples that cannot be joined to a batch
@@ -103,6 +104,10 @@ class CorruptError(DatasetError):
     ) -> None:
         self.shard, self.sample, self.field = shard, sample, field
         super().__init__(message)
+
+
+class LockedError(DatasetError):
+    """Another process is writing to the dataset's folder."""
 
 
 class SampleError(FastloadError):

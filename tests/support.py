@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from fastload.packing.publish import Description, publish_dataset
 from fastload.schema import RESERVED_NAMES, Field, Schema
 from fastload.store import fs
-from fastload.store.record import INFO_KEY, encode_record
+from fastload.store.record import INFO_KEY, StoredFile, encode_record
 from fastload.store.shard import ShardWriter, map_bytes, publish_shard, shard_file
 
 REPO = Path(__file__).resolve().parents[1]
@@ -102,7 +102,12 @@ def in_order(samples: Iterable[MadeSample]) -> list[MadeSample]:
 
 
 def write_store(
-    root: Path, schema: Schema, samples: Sequence[MadeSample], per_shard: int = 3, commit_bytes: int = 1 << 26
+    root: Path,
+    schema: Schema,
+    samples: Sequence[MadeSample],
+    per_shard: int = 3,
+    commit_bytes: int = 1 << 26,
+    files: Sequence[StoredFile] = (),
 ) -> list[MadeSample]:
     """Write a dataset of these samples with the store's own writers. Gives them in the store's order."""
     ordered = in_order(samples)
@@ -111,7 +116,7 @@ def write_store(
     for number, first in enumerate(range(0, len(ordered), per_shard)):
         group = ordered[first : first + per_shard]
         records = [
-            bytes(encode_record(first + i, sample.name, sample.arrays, split=sample.split))
+            bytes(encode_record(first + i, sample.name, sample.arrays, split=sample.split, files=files))
             for i, sample in enumerate(group)
         ]
         path = root / shard_file(number)
@@ -124,7 +129,8 @@ def write_store(
     for number, sample in enumerate(ordered):
         start = splits.get(sample.split, ((number, number),))[0][0]
         splits[sample.split] = ((start, number + 1),)
-    publish_dataset(root, Description("made", {}, schema, splits, 0), results)
+    source_bytes = len(ordered) * sum(file.nbytes for file in files)
+    publish_dataset(root, Description("made", {}, schema, splits, source_bytes), results)
     return ordered
 
 

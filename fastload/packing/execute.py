@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fastload.errors import FormatError, SourceError
+from fastload.errors import DatasetError, FormatError, SourceError
 from fastload.packing.plan import Plan, PlannedShard
 from fastload.packing.report import Progress
 from fastload.packing.source import Loaded, Measured, load, read_attachment
@@ -90,7 +90,24 @@ def write_shard(
     except _BadShardError as bad:
         check_samples(plan, shard.samples[bad.position :], findings, counter, force=force)
         return None
-    return publish_shard(out, shard.number, plan.schema)
+    result = publish_shard(out, shard.number, plan.schema)
+    _check_written(shard, result)
+    return result
+
+
+def _check_written(shard: PlannedShard, result: ShardResult) -> None:
+    """See that the file that has the shard's name now is the one that was planned.
+
+    Raises:
+        DatasetError: somebody else wrote to it meanwhile.
+    """
+    wanted = (len(shard.samples), len(shard.attachments))
+    found = (len(result.rows), result.attachments)
+    if found != wanted:
+        raise DatasetError(
+            f"{result.file}: {found[0]} samples and {found[1]} attachments; expected {wanted[0]} and {wanted[1]}, as"
+            " they were just written: something else writes to this folder; end it, then run the command again"
+        )
 
 
 class _BadShardError(Exception):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fastload.layouts.base import Layout, Note, SourceSample
+from fastload.oserrors import raise_if_exhausted
 from fastload.packing.source import Measured, file_size, files_of, measure
 from fastload.schema import Problem, Schema
 from fastload.store.record import ALIGNMENT, ATTACHMENT_BIT, MAX_RECORD_BYTES, PREFIX_BYTES
+from fastload.units import portable_name
 
+Found = TypeVar("Found")
 _HEADER_ESTIMATE_BYTES = 1024
 """What prefix, header and padding of a record take, about; only the cutting into shards hangs on it."""
 MAX_RECORD_PAYLOAD = MAX_RECORD_BYTES - (1 << 20)
@@ -20,11 +23,16 @@ MAX_RECORD_PAYLOAD = MAX_RECORD_BYTES - (1 << 20)
 
 @dataclass(frozen=True)
 class PlannedAttachment:
-    """An attachment: its key in the shard, its path and size."""
+    """An attachment: its key in the shard, its path in the source (as `os` spells it here) and its size."""
 
     key: int
     path: str
     nbytes: int
+
+    @property
+    def name(self) -> str:
+        """Its name in the dataset: its path, the same under every locale."""
+        return portable_name(self.path)
 
 
 @dataclass(frozen=True)
@@ -115,13 +123,16 @@ def list_source(source: Path, layout: Layout, options: Mapping[str, Any], leave_
         layout: the layout to read it with.
         options: the layout's options.
         leave_out: the output, whose files are not the source's even where it lies inside it.
+
+    Raises:
+        ResourceError: a limit of the machine was met.
     """
     samples: list[Measured] = []
     problems: list[Problem] = []
     notes: list[str] = []
     known: set[str] = set()
     names: dict[str, SourceSample] = {}
-    for found in layout.samples(source, **options):
+    for found in _found_by(lambda: layout.samples(source, **options), source):
         if isinstance(found, Problem):
             problems.append(found)
         elif isinstance(found, Note):
@@ -138,11 +149,15 @@ def list_source(source: Path, layout: Layout, options: Mapping[str, Any], leave_
             else:
                 problems += measured
     attachments, bad = _list_attachments(source, layout)
+    named = {problem.path for problem in problems}
+    problems += [problem for problem in bad if problem.path not in named]
     known.update(attachment.path for attachment in attachments)
-    known.update(problem.path for problem in [*problems, *bad] if problem.path)
-    ignored = tuple(sorted(set(walk_files(source, leave_out)) - known))
-    samples.sort(key=lambda item: (os.fsencode(item.sample.split), os.fsencode(item.sample.name)))
-    return Listing(tuple(samples), attachments, (*problems, *bad), tuple(notes), ignored)
+    known.update(problem.path for problem in problems if problem.path)
+    refused: list[OSError] = []
+    ignored = tuple(sorted(set(walk_files(source, leave_out, refused.append)) - known))
+    notes += (note for error in refused if (note := _unlisted(source, error, known)))
+    samples.sort(key=lambda item: (_name_bytes(item.sample.split), _name_bytes(item.sample.name)))
+    return Listing(tuple(samples), attachments, tuple(problems), tuple(notes), ignored)
 
 
 def make_plan(source: Path, layout: Layout, options: Mapping[str, Any], listing: Listing, shard_bytes: int) -> Plan:
@@ -173,13 +188,24 @@ def make_plan(source: Path, layout: Layout, options: Mapping[str, Any], listing:
     )
 
 
-def walk_files(root: Path, leave_out: Path) -> Iterator[str]:
-    """All files below `root`, relative to it, but those below `leave_out`; links to folders once each."""
+def walk_files(root: Path, leave_out: Path, refused: Callable[[OSError], None]) -> Iterator[str]:
+    """All files below `root`, relative to it, but those below `leave_out`; links to folders once each.
+
+    Args:
+        root: where to look.
+        leave_out: a folder that is passed over.
+        refused: called with the error for each folder that cannot be looked into.
+    """
     top = os.fspath(root)
     skip = os.path.realpath(leave_out)
     seen: set[tuple[int, int]] = set()
-    for folder, folders, files in os.walk(top, followlinks=True):
-        status = Path(folder).stat()
+    for folder, folders, files in os.walk(top, onerror=refused, followlinks=True):
+        try:
+            status = Path(folder).stat()
+        except OSError as error:
+            folders.clear()
+            refused(error)
+            continue
         if (status.st_dev, status.st_ino) in seen or os.path.realpath(folder) == skip:
             folders.clear()
             continue
@@ -187,6 +213,47 @@ def walk_files(root: Path, leave_out: Path) -> Iterator[str]:
         prefix = os.path.relpath(folder, top)
         for name in files:
             yield name if prefix == "." else f"{prefix}/{name}"
+
+
+def _found_by(look: Callable[[], Iterable[Found]], source: Path) -> Iterator[Found | Problem]:
+    """What a layout finds, and at its end a problem where the system did not let it look further."""
+    try:
+        yield from look()
+    except OSError as error:
+        path = _path_of(error, source) or os.fspath(source)
+        raise_if_exhausted(error, path)
+        found = f"cannot be looked into ({error.strerror or error})"
+        yield Problem(path, None, None, found, "", "see that it can be read, then pack again", kind="unreadable")
+
+
+def _path_of(error: OSError, source: Path) -> str | None:
+    """The path that an error of the system names, relative to the source where it lies in it."""
+    if not isinstance(error.filename, (str, bytes)):
+        return None
+    path = os.fsdecode(error.filename)
+    inside = os.path.relpath(path, source)
+    return path if inside == ".." or inside.startswith("../") else inside
+
+
+def _unlisted(source: Path, error: OSError, known: Set[str]) -> str | None:
+    """What to say of a folder whose files could not be listed; nothing where that is said already."""
+    path = _path_of(error, source)
+    raise_if_exhausted(error, path or source)
+    if path is None or isinstance(error, FileNotFoundError) or any(other in known for other in _with_parents(path)):
+        return None
+    packed = any(name.startswith(f"{path}/") for name in known)
+    lost = "files in it that were not asked for are not named" if packed else "its files are not packed"
+    return str(Note(path, f"cannot be listed ({error.strerror or error}): {lost}"))
+
+
+def _with_parents(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = os.path.dirname(path)
+
+
+def _name_bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
 
 
 def _measure(source: Path, schema: Schema, sample: SourceSample) -> Measured | list[Problem]:
@@ -207,9 +274,10 @@ def _same_name(first: SourceSample, second: SourceSample) -> Problem:
 
 
 def _list_attachments(source: Path, layout: Layout) -> tuple[tuple[PlannedAttachment, ...], list[Problem]]:
+    found = list(_found_by(lambda: layout.attachments(source), source))
+    problems = [item for item in found if isinstance(item, Problem)]
     attachments: list[PlannedAttachment] = []
-    problems: list[Problem] = []
-    for path in sorted(layout.attachments(source), key=os.fsencode):
+    for path in sorted((item for item in found if isinstance(item, str)), key=os.fsencode):
         size = file_size(source, path, None)
         if isinstance(size, Problem):
             problems.append(size)

@@ -13,15 +13,13 @@ from fastload.layouts.base import Layout
 from fastload.layouts.registry import detect_layout, get_layout
 from fastload.layouts.splits import read_splits
 from fastload.packing.execute import Findings, ProgressCallback, ProgressCounter, check_samples, write_shard
+from fastload.packing.output import abandon, begin, check_output, check_space, claim_output
 from fastload.packing.plan import Listing, Plan, list_source, make_plan
 from fastload.packing.publish import Description, publish_dataset
 from fastload.packing.report import PackReport
 from fastload.schema import Problem
-from fastload.store import fs
-from fastload.store.index import INDEX_FILE
 from fastload.store.manifest import MANIFEST_FILE, Manifest
-from fastload.store.names import NAMES_FILE, STARTS_FILE
-from fastload.store.shard import SHARDS_FOLDER, ShardResult
+from fastload.store.shard import ShardResult
 from fastload.units import parse_size
 
 DEFAULT_SHARD_SIZE = "512MiB"
@@ -49,8 +47,9 @@ def pack(
         out: the folder to write the dataset to; made where it is missing.
         layout: how the source is read, by name or as a `Layout`; detected when None.
         shard_size: about how large a shard may become: bytes, or text such as "512MiB".
-        overwrite: replace a dataset that is at `out` already; the sources are then read once before it is
-            removed, so that bad ones leave it as it is.
+        overwrite: replace a dataset that is at `out` already. The sources are read once before it is removed,
+            so that bad ones leave it as it is; but it is removed before the new one is written, so that a kill
+            or a disk that fills up leaves an unfinished pack.
         skip_bad: leave bad samples out (they are in the report) instead of stopping. All files are then
             read twice: the order of samples is fixed before the first is written.
         force: pack files whose values look wrong (coordinates that no LiDAR gives).
@@ -64,15 +63,17 @@ def pack(
     Raises:
         UsageError: wrong arguments, or `out` is in use for something else.
         SourceError: bad files, all of them in `.problems`; nothing was published.
-        ResourceError: the disk is full.
+        LockedError: another pack is writing to `out`.
+        ResourceError: the disk is full, or too full for the dataset.
     """
     started = time.monotonic()
+    _check_not_empty(source=source, out=out)
     source, out = Path(source), Path(out)
     shard_bytes = parse_size(shard_size, setting="shard_size")
     _check_folders(source, out)
     reader = _choose_layout(layout, source)
     options = _resolve_options(layout_options)
-    _check_output(out, overwrite=overwrite)
+    check_output(out, overwrite=overwrite)
     listing = list_source(source, reader, options, out)
     findings = Findings()
     replaces = (out / MANIFEST_FILE).exists()
@@ -81,8 +82,10 @@ def pack(
     plan = make_plan(source, reader, options, listing, shard_bytes)
     if plan.samples == 0:
         raise _nothing_to_pack(source, reader, listing)
-    skipped = listing.problems
-    manifest = _write(out, plan, findings, progress, force=force)
+    with claim_output(out):
+        check_output(out, overwrite=overwrite)  # again: another pack may have ended here meanwhile
+        check_space(out, plan.payload_bytes)
+        manifest = _write(out, plan, findings, progress, force=force)
     return PackReport(
         root=os.fspath(out),
         layout=plan.layout,
@@ -94,7 +97,7 @@ def pack(
         source_bytes=manifest.source_bytes,
         seconds=time.monotonic() - started,
         resumed_shards=0,
-        problems=(*skipped, *findings.forced),
+        problems=(*listing.problems, *findings.forced),
         notes=(*plan.notes, *_note_nonfinite(findings)),
         ignored=plan.ignored,
         nonfinite=findings.nonfinite,
@@ -104,8 +107,7 @@ def pack(
 def _write(out: Path, plan: Plan, findings: Findings, progress: ProgressCallback | None, *, force: bool) -> Manifest:
     """Shards, then index, names and manifest; nothing is published when a sample turns out bad."""
     counter = ProgressCounter("pack", plan.samples, plan.source_bytes, progress)
-    clear_output(out)
-    fs.make_folder(out / SHARDS_FOLDER)
+    begin(out)
     findings.forced.clear()
     findings.nonfinite = findings.nonfinite_files = 0
     results: list[ShardResult] = []
@@ -117,33 +119,17 @@ def _write(out: Path, plan: Plan, findings: Findings, progress: ProgressCallback
         if result is not None:
             results.append(result)
     if findings.problems:
-        clear_output(out)
+        abandon(out)
         raise SourceError(problems=findings.problems)
     splits = {split: (part,) for split, part in plan.splits.items()}
     description = Description(plan.layout, plan.options, plan.schema, splits, plan.source_bytes)
     return publish_dataset(out, description, results)
 
 
-def clear_output(out: Path) -> None:
-    """Remove what a pack writes, the manifest first: without it there is no dataset. Nothing else is touched."""
-    if not out.is_dir():
-        return
-    for file in (MANIFEST_FILE, INDEX_FILE, NAMES_FILE, STARTS_FILE):
-        fs.remove(out / file)
-        fs.remove(fs.temporary(out / file))
-        if file == MANIFEST_FILE:
-            fs.sync_folder(out)
-    shards = out / SHARDS_FOLDER
-    if shards.is_dir():
-        for path in shards.iterdir():
-            if _is_shard(path.name):
-                fs.remove(path)
-        fs.remove_folder_if_empty(shards)
-    fs.remove_folder_if_empty(out)
-
-
-def _is_shard(name: str) -> bool:
-    return name.removeprefix(fs.TEMP_PREFIX).removesuffix(".lmdb").isdecimal()
+def _check_not_empty(**paths: str | Path) -> None:
+    for name, path in paths.items():
+        if not os.fspath(path):
+            raise UsageError(f"{name}: an empty path; give a folder")
 
 
 def _check_folders(source: Path, out: Path) -> None:
@@ -153,27 +139,6 @@ def _check_folders(source: Path, out: Path) -> None:
     real_source, real_out = Path(os.path.realpath(source)), Path(os.path.realpath(out))
     if real_source == real_out or real_out in real_source.parents:
         raise UsageError(f"{out}: the output is the source, or holds it; choose another folder for the dataset")
-
-
-def _check_output(out: Path, *, overwrite: bool) -> None:
-    """Refuse an output that holds a dataset, or anything that is not an unfinished pack's."""
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise UsageError(f"{out}: a file is there; choose another folder for the dataset")
-    if (out / MANIFEST_FILE).exists():
-        if not overwrite:
-            raise UsageError(f"{out}: a packed dataset is there already; give overwrite (--overwrite) to replace it")
-        return
-    ours = {SHARDS_FOLDER, INDEX_FILE, NAMES_FILE, STARTS_FILE}
-    others = sorted(p.name for p in out.iterdir() if p.name.removeprefix(fs.TEMP_PREFIX) not in {*ours, MANIFEST_FILE})
-    shards = out / SHARDS_FOLDER
-    if shards.is_dir():
-        others += sorted(f"{SHARDS_FOLDER}/{p.name}" for p in shards.iterdir() if not _is_shard(p.name))
-    if others:
-        raise UsageError(
-            f"{out}: not empty, and {others[0]!r} is nothing that fastload wrote; choose a new or empty folder"
-        )
 
 
 def _choose_layout(layout: str | Layout | None, source: Path) -> Layout:

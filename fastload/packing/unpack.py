@@ -5,17 +5,22 @@ from __future__ import annotations
 import fnmatch
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from fastload.errors import CorruptError, UsageError
-from fastload.formats.registry import get_format
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.errors import CorruptError, DatasetError, FormatError, UsageError
+from fastload.formats.registry import FORMATS
 from fastload.packing.execute import ProgressCallback, ProgressCounter
 from fastload.packing.report import UnpackReport
 from fastload.store import fs
 from fastload.store.attachments import read_attachments
 from fastload.store.reader import Store, open_store
+from fastload.store.record import Header, StoredFile
+from fastload.units import local_name
 
 
 @dataclass
@@ -91,7 +96,7 @@ def _select(store: Store, split: str | None, names: Sequence[str] | None) -> Seq
         raise UsageError(f"split {split!r}: {store.root} has the splits {known}; choose one of them")
     ranges = manifest.splits[split] if split is not None else ((0, manifest.samples),)
     if names is None:
-        return [number for start, stop in ranges for number in range(start, stop)]
+        return [number for start, stop in ranges for number in range(start, min(stop, len(store.index)))]
     numbers = list(_matching(store, ranges, names))
     if not numbers:
         first = store.names[0] if manifest.samples else ""
@@ -117,8 +122,8 @@ def _unpack_sample(store: Store, number: int, base: Path, written: _Written) -> 
     header = store.read_header(number)
     arrays = store.read(number)
     for file in header.files:
-        parts = {part: arrays[field] for field, part in file.parts.items()}
-        data = get_format(file.format).encode(parts)
+        safe_target(base, local_name(file.path))
+        data = _encode(store, header, file, arrays)
         if len(data) != file.nbytes:
             raise CorruptError(
                 f"{store.root}: sample {header.name}: {file.path} comes back as {len(data):,} bytes; expected"
@@ -128,18 +133,54 @@ def _unpack_sample(store: Store, number: int, base: Path, written: _Written) -> 
         _write(base, file.path, data, written)
 
 
+def _encode(store: Store, header: Header, file: StoredFile, arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
+    """A source file's bytes, made of a sample's arrays."""
+    file_format = FORMATS.get(file.format)
+    where = f"{store.root}: sample {header.name}: {file.path}"
+    if file_format is None:
+        raise DatasetError(
+            f"{where} has the format {file.format!r}, which this fastload does not know; install the version, or the"
+            " package with the layout, that packed it"
+        )
+    parts = {part: arrays[field] for field, part in file.parts.items()}
+    if sorted(parts) != sorted(file_format.parts):
+        raise CorruptError(
+            f"{where} is said to be made of {', '.join(parts)}; its format {file.format} takes"
+            f" {', '.join(file_format.parts)}; the dataset is damaged, see fastload verify",
+            sample=header.name,
+        )
+    try:
+        return file_format.encode(parts)
+    except FormatError as error:
+        raise CorruptError(f"{where} cannot be made of its arrays ({error})", sample=header.name) from error
+
+
 def _write(base: Path, path: str, data: bytes | memoryview, written: _Written) -> None:
-    target = safe_target(base, path)
+    target = safe_target(base, local_name(path))
+    _refuse_links(base, target.parent)
     fs.make_folder(target.parent)
-    if not Path(os.path.realpath(target.parent)).is_relative_to(base):
-        raise CorruptError(f"{target}: a link leads out of {base}; remove it, or unpack into an empty folder")
     written.bytes += fs.write_atomic(target, [data], sync=False)
     written.files += 1
+
+
+def _refuse_links(base: Path, folder: Path) -> None:
+    """See that no link between `base` and `folder` leads out of `base`, before anything is made there."""
+    for step in (folder, *folder.parents):
+        if step == base:
+            return
+        if step.is_symlink() and not Path(os.path.realpath(step)).is_relative_to(base):
+            raise CorruptError(f"{step}: a link that leads out of {base}; remove it, or unpack into an empty folder")
+
+
+def is_safe_path(path: str) -> bool:
+    """Whether a path from a dataset stays inside the folder that it is unpacked into."""
+    parts = PurePosixPath(path).parts
+    return bool(parts) and not path.startswith("/") and ".." not in parts and "\0" not in path
 
 
 def safe_target(base: Path, path: str) -> Path:
     """Where `path` lies below `base`. Raises `CorruptError` for a path that would leave it."""
     parts = PurePosixPath(path).parts
-    if not parts or path.startswith("/") or ".." in parts or "\0" in path:
+    if not is_safe_path(path):
         raise CorruptError(f"the dataset names a file {path!r} outside the folder it is unpacked into; not written")
     return base.joinpath(*parts)

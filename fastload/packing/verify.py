@@ -12,13 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastload.errors import CorruptError, DatasetError, DatasetNotFoundError, VersionError
+from fastload.formats.registry import FORMATS
+from fastload.oserrors import raise_if_exhausted
 from fastload.packing.execute import ProgressCallback, ProgressCounter
 from fastload.packing.report import VerifyReport
+from fastload.packing.unpack import is_safe_path
 from fastload.schema import Problem
 from fastload.store import pages
-from fastload.store.index import Rows, make_row, open_index
-from fastload.store.manifest import FileEntry, Manifest, ShardEntry, read_manifest
+from fastload.store.files import OpenFile, read_at
+from fastload.store.index import make_row, open_index
+from fastload.store.manifest import MANIFEST_FILE, FileEntry, Manifest, ShardEntry, read_manifest
 from fastload.store.names import Names, open_names
+from fastload.store.npy import RowFile
 from fastload.store.record import (
     ATTACHMENT_BIT,
     INFO_KEY,
@@ -43,11 +48,14 @@ class _Run:
     root: Path
     manifest: Manifest
     quick: bool
-    index: Rows | None = None
+    index: RowFile | None = None
     names: Names | None = None
     problems: list[Problem] = field(default_factory=list)
     samples: int = 0
     bytes: int = 0
+    points: int = 0
+    source_bytes: int = 0
+    present: dict[str, int] = field(default_factory=dict)
 
 
 def verify(root: str | Path, *, quick: bool = False, progress: ProgressCallback | None = None) -> VerifyReport:
@@ -75,13 +83,15 @@ def verify(root: str | Path, *, quick: bool = False, progress: ProgressCallback 
     except DatasetError as error:
         if isinstance(error, DatasetNotFoundError) and not root.is_dir():
             raise
-        problem = Problem("dataset.json", None, None, str(error), "", "", kind="manifest")
+        problem = Problem(None, None, None, str(error), "", "", kind="manifest")
         return VerifyReport(os.fspath(root), False, quick, 0, 0, 0, time.monotonic() - started, (problem,))
     run = _Run(root, manifest, quick)
     _check_side_files(run)
     counter = ProgressCounter("verify", manifest.samples, manifest.bytes, progress)
     for number in range(len(manifest.shards)):
         _check_shard(run, number, counter)
+    if not run.problems:
+        _check_totals(run)
     return VerifyReport(
         root=os.fspath(root),
         ok=not run.problems,
@@ -104,7 +114,7 @@ def _check_side_files(run: _Run) -> None:
         if all(sound[1:]):
             run.names = open_names(run.root, manifest.samples, manifest.names[0].bytes, manifest.names[1].bytes)
     except CorruptError as error:
-        run.problems.append(Problem(error.shard, None, None, str(error), "", "", kind="index"))
+        run.problems.append(Problem(None, None, None, str(error), "", "", kind="index", shard=error.shard))
 
 
 def _check_digest(run: _Run, entry: FileEntry) -> bool:
@@ -116,20 +126,17 @@ def _check_digest(run: _Run, entry: FileEntry) -> bool:
 
 
 def _file_problem(run: _Run, entry: FileEntry) -> Problem | None:
+    file = _open(run, entry)
+    if isinstance(file, Problem):
+        return file
     try:
-        fd = os.open(run.root / entry.file, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        return _problem(entry.file, "missing", error.strerror or str(error), f"{entry.bytes:,} bytes")
-    try:
-        size = os.fstat(fd).st_size
+        size = file.size
         if size != entry.bytes:
             return _problem(entry.file, "size", f"{size:,} bytes", f"{entry.bytes:,} bytes as dataset.json says")
-        digest = digest_file(fd)
+        digest = digest_file(file.fd)
         run.bytes += size
     except OSError as error:
-        return _problem(entry.file, "unreadable", error.strerror or str(error), "a readable file")
-    finally:
-        os.close(fd)
+        return _unreadable(run, entry, error)
     if digest != entry.xxh3_128:
         return _problem(entry.file, "digest", f"digest {digest}", f"{entry.xxh3_128} as dataset.json says")
     return None
@@ -137,18 +144,33 @@ def _file_problem(run: _Run, entry: FileEntry) -> Problem | None:
 
 def _check_shard(run: _Run, number: int, counter: ProgressCounter) -> None:
     shard = run.manifest.shards[number]
-    try:
-        fd = os.open(run.root / shard.file, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        kind = "missing" if isinstance(error, FileNotFoundError) else "unreadable"
-        run.problems.append(_problem(shard.file, kind, error.strerror or str(error), f"{shard.bytes:,} bytes"))
+    file = _open(run, shard)
+    if isinstance(file, Problem):
+        run.problems.append(file)
         return
     try:
-        _check_open_shard(run, number, shard, fd, counter)
+        _check_open_shard(run, number, shard, file.fd, counter)
     except OSError as error:
-        run.problems.append(_problem(shard.file, "unreadable", error.strerror or str(error), "a readable file"))
-    finally:
-        os.close(fd)
+        run.problems.append(_unreadable(run, shard, error))
+
+
+def _open(run: _Run, entry: FileEntry) -> OpenFile | Problem:
+    try:
+        return OpenFile(run.root / entry.file)
+    except FileNotFoundError:
+        return _problem(entry.file, "missing", "no such file", f"{entry.bytes:,} bytes")
+    except CorruptError:
+        return _problem(entry.file, "missing", "not a regular file", f"{entry.bytes:,} bytes")
+    except OSError as error:
+        return _unreadable(run, entry, error)
+
+
+def _unreadable(run: _Run, entry: FileEntry, error: OSError) -> Problem:
+    """The problem that the system's refusal is. Raises `ResourceError` when it is not the file's fault."""
+    raise_if_exhausted(error, run.root / entry.file)
+    fix = "see to its permissions, and to the disk or network behind it"
+    found = error.strerror or str(error)
+    return Problem(None, None, None, found, "a readable file", fix, kind="unreadable", shard=entry.file)
 
 
 def _check_open_shard(run: _Run, number: int, shard: ShardEntry, fd: int, counter: ProgressCounter) -> None:
@@ -176,10 +198,13 @@ def _entries_by_index(run: _Run, number: int, shard: ShardEntry) -> Iterator[pag
     """Where the index says that the shard's samples lie: for a shard whose own pages cannot be walked."""
     if run.index is None:
         return
-    for sample in range(shard.first, shard.first + shard.samples):
-        row = run.index[sample]
-        if int(row["shard"]) == number:
-            yield pages.Entry(sample.to_bytes(8, "big"), int(row["offset"]), int(row["record_bytes"]))
+    sample = shard.first
+    for rows in run.index.blocks(shard.first, shard.first + shard.samples):
+        for row in rows:
+            end = int(row["offset"]) + int(row["record_bytes"])
+            if int(row["shard"]) == number and end <= shard.bytes:
+                yield pages.Entry(sample.to_bytes(8, "big"), int(row["offset"]), int(row["record_bytes"]))
+            sample += 1
 
 
 def _check_counts(run: _Run, shard: ShardEntry, entries: Sequence[pages.Entry], *, walked: bool) -> None:
@@ -187,7 +212,7 @@ def _check_counts(run: _Run, shard: ShardEntry, entries: Sequence[pages.Entry], 
         return
     keys = [int.from_bytes(entry.key, "big") for entry in entries]
     samples = [key for key in keys if not key & ATTACHMENT_BIT]
-    if samples != list(range(shard.first, shard.first + shard.samples)):
+    if len(samples) != shard.samples or samples != list(range(shard.first, shard.first + len(samples))):
         wanted = f"samples {shard.first} to {shard.first + shard.samples - 1}"
         run.problems.append(_problem(shard.file, "pages", f"{len(samples)} samples with other numbers", wanted))
     attachments = len(keys) - len(samples) - (INFO_KEY in keys)
@@ -205,6 +230,9 @@ def _check_record(run: _Run, number: int, shard: ShardEntry, fd: int, entry: pag
         name = header.name or name
         if is_sample:
             _check_row(run, number, entry, prefix, header, key)
+            _check_split(run, header, key)
+        _check_files(header)
+        _count(run, header, key)
         if not run.quick:
             _check_contents(run, shard, fd, entry, prefix, header, key if is_sample else None)
     except DamageError as error:
@@ -217,7 +245,54 @@ def _read_head(fd: int, entry: pages.Entry, key: int) -> tuple[Prefix, Header]:
     if prefix.number != key or prefix.record_bytes != entry.nbytes or len(entry.key) != 8:
         found = f"the record of number {prefix.number} with {prefix.record_bytes:,} bytes"
         raise DamageError(found, f"number {key} with {entry.nbytes:,} bytes", kind="prefix")
-    return prefix, parse_header(prefix, os.pread(fd, prefix.header_bytes, entry.offset + PREFIX_BYTES))
+    return prefix, parse_header(prefix, read_at(fd, prefix.header_bytes, entry.offset + PREFIX_BYTES))
+
+
+def _check_split(run: _Run, header: Header, number: int) -> None:
+    """The split that a record names is the one whose range has its number."""
+    parts = run.manifest.splits.get(header.split, ())
+    if not any(start <= number < stop for start, stop in parts):
+        raise DamageError(f"a record of split {header.split!r}", "the split by dataset.json", kind="index")
+
+
+def _check_files(header: Header) -> None:
+    """Source files have paths inside the folder that they are unpacked into, and the parts of their formats."""
+    for file in header.files:
+        if not is_safe_path(file.path):
+            raise DamageError(f"a source file {file.path!r}", "a path that stays inside its folder", kind="path")
+        known = FORMATS.get(file.format)
+        if known is not None and sorted(file.parts.values()) != sorted(known.parts):
+            found = f"{file.path} made of {', '.join(file.parts.values())}"
+            raise DamageError(found, f"{', '.join(known.parts)} by its format {file.format}", kind="header")
+
+
+def _count(run: _Run, header: Header, key: int) -> None:
+    """Add a record to what the manifest has sums of."""
+    if key == INFO_KEY:
+        return
+    if key & ATTACHMENT_BIT:
+        run.source_bytes += sum(item.nbytes for item in header.fields)
+        return
+    run.source_bytes += sum(file.nbytes for file in header.files)
+    for item in header.fields:
+        run.present[item.name] = run.present.get(item.name, 0) + 1
+    per_point = {field.name for field in run.manifest.schema if field.per_point}
+    run.points += next((item.shape[0] for item in header.fields if item.name in per_point), 0)
+
+
+def _check_totals(run: _Run) -> None:
+    """Hold the manifest's sums against those of the records."""
+    manifest = run.manifest
+    found = {name: count for name, count in run.present.items() if count}
+    wanted = {name: count for name, count in manifest.present.items() if count}
+    for what, is_there, said in (
+        ("points", run.points, manifest.points),
+        ("source bytes", run.source_bytes, manifest.source_bytes),
+        ("samples with each field", found, wanted),
+    ):
+        if is_there != said:
+            problem = _problem(MANIFEST_FILE, "manifest", f"{what}: {said}", f"{is_there} by the records")
+            run.problems.append(problem)
 
 
 def _check_row(run: _Run, number: int, entry: pages.Entry, prefix: Prefix, header: Header, key: int) -> None:
@@ -235,7 +310,7 @@ def _check_contents(
 ) -> None:
     """Every checksum of a record; each damaged field is a problem of its own."""
     start = PREFIX_BYTES + prefix.header_bytes
-    body = os.pread(fd, entry.nbytes - start, entry.offset + start)
+    body = read_at(fd, entry.nbytes - start, entry.offset + start)
     run.bytes += entry.nbytes
     if len(body) != entry.nbytes - start:
         raise DamageError(f"{len(body):,} bytes of data", f"{entry.nbytes - start:,}", kind="size")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import CorruptError
+from fastload.store.files import explain_read_error, read_at
 from fastload.store.reader import Store
 from fastload.store.record import ATTACHMENT_BIT, INFO_KEY, PREFIX_BYTES, DamageError, check_body
 from fastload.store.shard import read_headers
@@ -24,16 +24,19 @@ def read_attachments(store: Store) -> Iterator[tuple[str, NDArray[np.uint8]]]:
         if not shard.attachments:
             continue
         file = store.open_shard(number)
+        path = store.root / shard.file
         try:
             for key, offset, prefix, header in read_headers(file.fd):
                 if key & ATTACHMENT_BIT and key != INFO_KEY:
                     start = PREFIX_BYTES + prefix.header_bytes
-                    body = os.pread(file.fd, prefix.record_bytes - start, offset + start)
+                    body = read_at(file.fd, prefix.record_bytes - start, offset + start)
                     check_body(header, body)
                     yield header.name, np.frombuffer(body, np.uint8)
         except DamageError as error:
             raise CorruptError(
-                f"{store.root / shard.file}: an attachment is damaged ({error}); copy the shard anew, or see what is"
+                f"{path}: an attachment is damaged ({error}); copy the shard anew, or see what is"
                 " damaged with fastload verify",
                 shard=shard.file,
             ) from error
+        except OSError as error:
+            raise explain_read_error(error, path, "an attachment") from error

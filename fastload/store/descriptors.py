@@ -14,25 +14,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
-from fastload.errors import ResourceError
+from fastload.oserrors import raise_if_exhausted
+from fastload.store.files import OpenFile
 
 MAX_OPEN = 256
 """Upper bound of the table's default size; a quarter of the soft descriptor limit where that is lower."""
 _TABLE_FULL = (errno.EMFILE, errno.ENFILE)
-
-
-class OpenFile:
-    """An open file, closed when the last reference to it goes."""
-
-    __slots__ = ("fd",)
-
-    def __init__(self, path: str) -> None:
-        self.fd = -1
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def __del__(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
 
 
 class DescriptorTable:
@@ -51,7 +38,7 @@ class DescriptorTable:
     def __len__(self) -> int:
         return len(self._files)
 
-    def get(self, key: Hashable, path: str, check: Callable[[int], None]) -> OpenFile:
+    def get(self, key: Hashable, path: str, check: Callable[[OpenFile], None]) -> OpenFile:
         """The open file of `key`; opened from `path`, and shown to `check`, when the table does not have it.
 
         Raises:
@@ -64,7 +51,7 @@ class DescriptorTable:
                 self._files.move_to_end(key)
                 return file
         file = self._open(path)
-        check(file.fd)
+        check(file)
         with self._lock:
             self._files[key] = file
             while len(self._files) > self._bound():
@@ -87,13 +74,8 @@ class DescriptorTable:
         try:
             return OpenFile(path)
         except OSError as error:
-            if error.errno not in _TABLE_FULL:
-                raise
-            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            raise ResourceError(
-                f"{path}: cannot be opened, too many open files (soft limit {soft}, hard limit {hard}); something"
-                " in this process holds them; raise the limit with `ulimit -n` or close what is not needed"
-            ) from error
+            raise_if_exhausted(error, path)
+            raise
 
     def _bound(self) -> int:
         if self.limit is None:

@@ -9,54 +9,68 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from fastload.errors import ResourceError
+import xxhash
+
+from fastload.errors import LockedError, ResourceError
+from fastload.oserrors import raise_if_exhausted
 from fastload.units import format_size
 
 TEMP_PREFIX = ".tmp-"
 """Begins the name of every file that is still being written."""
+MAX_NAME_BYTES = 255
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_AMPLE_BYTES = 1 << 30
+"""With so much space free, it is not the disk that was full."""
 _CANNOT_SYNC_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 """What network and FUSE file systems answer when asked to sync a folder."""
 
 
 def temporary(path: Path) -> Path:
-    """The name under which `path` is written before it is published."""
-    return path.with_name(TEMP_PREFIX + path.name)
+    """The name under which `path` is written before it is published, never too long for a file system."""
+    name = TEMP_PREFIX + path.name
+    if len(os.fsencode(name)) > MAX_NAME_BYTES:
+        name = TEMP_PREFIX + xxhash.xxh3_128_hexdigest(os.fsencode(path.name))
+    return path.with_name(name)
 
 
 def make_folder(path: Path) -> None:
     """Make the folder and its parents. Raises `ResourceError` where the disk is full."""
-    with explain_full_disk(path):
+    with explain_errors(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
 def publish(path: Path) -> None:
     """Give the finished temporary file of `path` its name: sync, rename, sync the folder."""
-    with explain_full_disk(path):
+    with explain_errors(path):
         sync_file(temporary(path))
         temporary(path).replace(path)
         sync_folder(path.parent)
 
 
-def write_atomic(path: Path, chunks: Iterable[bytes | memoryview], *, sync: bool = True) -> int:
+def write_atomic(
+    path: Path, chunks: Iterable[bytes | memoryview], *, sync: bool = True, keep_temporary: bool = False
+) -> int:
     """Write and publish a file; its old content stays until the new one is whole. Gives its size in bytes.
 
     With `sync=False` the name is still given only to a whole file, but a power cut may lose it: for the many
-    small files of an unpacked dataset, which can be written again.
+    small files of an unpacked dataset, which can be written again. With `keep_temporary` a failed write
+    leaves the temporary file, cut as it is.
     """
     temp = temporary(path)
     size = 0
-    with explain_full_disk(path):
+    with explain_errors(path):
         try:
-            with temp.open("wb") as file:
+            with os.fdopen(_open_new(temp), "wb") as file:
                 for chunk in chunks:
                     size += file.write(chunk)
         except BaseException:
-            remove(temp)
+            if not keep_temporary:
+                remove(temp)
             raise
     if sync:
         publish(path)
@@ -65,25 +79,35 @@ def write_atomic(path: Path, chunks: Iterable[bytes | memoryview], *, sync: bool
     return size
 
 
+def _open_new(path: Path) -> int:
+    """A descriptor to write a file anew; never through a link that somebody left under its name."""
+    if path.is_symlink():
+        remove(path)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return os.open(path, flags, 0o666)
+
+
 def sync_file(path: Path) -> None:
     """Wait until the file's bytes are on the disk."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    with explain_errors(path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def sync_folder(path: Path) -> None:
     """Wait until the folder's names are on the disk, where the file system can tell."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        if error.errno not in _CANNOT_SYNC_FOLDERS:
-            raise
-    finally:
-        os.close(fd)
+    with explain_errors(path):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            if error.errno not in _CANNOT_SYNC_FOLDERS:
+                raise
+        finally:
+            os.close(fd)
 
 
 def remove(path: Path) -> None:
@@ -107,14 +131,42 @@ def free_bytes(path: Path) -> int | None:
 
 
 @contextlib.contextmanager
-def explain_full_disk(path: Path, needed_bytes: int | None = None) -> Iterator[None]:
-    """Turn "no space left" and "over quota" into a `ResourceError` that names path, need and free space."""
+def lock_folder(path: Path) -> Iterator[None]:
+    """Keep others of this machine, or of this network file system, from writing to the folder meanwhile.
+
+    The lock is on the open folder itself: it leaves no file, and goes with the process that holds it. Where
+    the file system has no locks, nothing is locked.
+
+    Raises:
+        LockedError: somebody else holds it.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise LockedError(
+                    f"{path}: another fastload is writing to this folder; wait until it has finished, or end it, then"
+                    " run the command again"
+                ) from error
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def explain_errors(path: Path, needed_bytes: int | None = None) -> Iterator[None]:
+    """Make every error of the system name `path`; a full disk becomes a `ResourceError` with the free space."""
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno in _FULL:
+            raise ResourceError(full_disk_message(path, needed_bytes, error.strerror)) from error
+        raise_if_exhausted(error, path)
+        if error.errno is None or error.filename is not None:
             raise
-        raise ResourceError(full_disk_message(path, needed_bytes, error.strerror)) from error
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
 def full_disk_message(path: Path, needed_bytes: int | None, cause: str | None) -> str:
@@ -122,7 +174,10 @@ def full_disk_message(path: Path, needed_bytes: int | None, cause: str | None) -
     free = free_bytes(path)
     needed = f"{format_size(needed_bytes)} needed, " if needed_bytes is not None else ""
     left = "unknown" if free is None else format_size(free)
+    limit = ""
+    if free is not None and free > (needed_bytes or _AMPLE_BYTES):
+        limit = "; a quota, or a limit on the size of files (ulimit -f), may be in the way"
     return (
-        f"{path}: no space to write it ({cause or 'disk full'}; {needed}{left} free on its disk);"
+        f"{path}: no space to write it ({cause or 'disk full'}; {needed}{left} free on its disk){limit};"
         " free some space or choose another folder, then run the same command again"
     )

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fastload.schema import Field, Schema
 from fastload.store import fs
-from fastload.store.npy import npy_header, open_npy
+from fastload.store.npy import RowFile, npy_header
 from fastload.store.record import PREFIX_BYTES, DamageError, Header, Prefix, align
 
 INDEX_FILE = "index.npy"
@@ -110,6 +110,12 @@ def _row_count(field: Field, dtype: str, shape: tuple[int, ...]) -> int:
     return count
 
 
+def index_bytes(schema: Schema, samples: int) -> int:
+    """The size of an index file."""
+    dtype = row_dtype(schema)
+    return len(npy_header(dtype, samples)) + samples * dtype.itemsize
+
+
 def places(schema: Schema, row: np.void) -> Iterator[Place]:
     """Where each field that the sample has lies, in the record's order, computed from its row alone."""
     values = dict(zip(row.dtype.names or (), row.item(), strict=True))
@@ -141,10 +147,10 @@ def write_index(path: Path, schema: Schema, blocks: Iterable[Rows], total: int) 
     return fs.write_atomic(path, chunks())
 
 
-def open_index(root: Path, schema: Schema, samples: int, nbytes: int) -> Rows:
-    """The index, mapped into memory: (samples,) rows of `row_dtype(schema)`.
+def open_index(root: Path, schema: Schema, samples: int, nbytes: int) -> RowFile:
+    """The index: `samples` rows of `row_dtype(schema)`.
 
     Raises:
         CorruptError: missing, of another size than the manifest says, or of another form.
     """
-    return open_npy(root / INDEX_FILE, nbytes, row_dtype(schema), samples)
+    return RowFile(root / INDEX_FILE, nbytes, row_dtype(schema), samples)

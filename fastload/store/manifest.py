@@ -16,7 +16,10 @@ import xxhash
 from fastload.errors import CorruptError, DatasetNotFoundError, FastloadError, VersionError
 from fastload.schema import Schema
 from fastload.store import fs
-from fastload.store.shard import SHARDS_FOLDER
+from fastload.store.files import OpenFile, explain_read_error, read_at
+from fastload.store.index import INDEX_FILE, index_bytes
+from fastload.store.names import NAMES_FILE, STARTS_FILE, starts_bytes_of
+from fastload.store.shard import SHARDS_FOLDER, is_shard_name
 
 MANIFEST_FILE = "dataset.json"
 FORMAT = "fastload"
@@ -113,7 +116,8 @@ def write_manifest(root: Path, manifest: Manifest) -> None:
     values = manifest.to_json()
     values["checksum"] = _checksum(values)
     text = json.dumps(values, indent=1, ensure_ascii=True) + "\n"
-    fs.write_atomic(root / MANIFEST_FILE, [text.encode("ascii")])
+    # The temporary file marks an unfinished pack: it goes only by becoming the manifest.
+    fs.write_atomic(root / MANIFEST_FILE, [text.encode("ascii")], keep_temporary=True)
 
 
 def read_manifest(root: Path) -> Manifest:
@@ -126,9 +130,14 @@ def read_manifest(root: Path) -> Manifest:
     """
     path = root / MANIFEST_FILE
     try:
-        data = path.read_bytes()
+        file = OpenFile(path)
+        data = read_at(file.fd, file.size, 0)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DatasetNotFoundError(_explain_missing(root)) from error
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise explain_read_error(error, path, "the manifest") from error
     try:
         values = json.loads(data.decode("ascii"))
         version = values["format_version"]
@@ -145,8 +154,17 @@ def read_manifest(root: Path) -> Manifest:
         raise _damaged(path, "its checksum does not fit its text")
     try:
         return _from_json(values)
-    except (ValueError, TypeError, KeyError, AttributeError, FastloadError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, FastloadError) as error:
         raise _damaged(path, f"not a whole manifest ({type(error).__name__}: {error})") from error
+
+
+def is_manifest(root: Path) -> bool:
+    """Whether the `dataset.json` in `root` is one that fastload wrote, of any version, damaged or not."""
+    try:
+        file = OpenFile(root / MANIFEST_FILE)
+        return f'"format": "{FORMAT}"'.encode() in read_at(file.fd, 4096, 0)
+    except (OSError, CorruptError):
+        return False
 
 
 def _from_json(values: Mapping[str, Any]) -> Manifest:
@@ -166,11 +184,61 @@ def _from_json(values: Mapping[str, Any]) -> Manifest:
         names=(first, second),
         lossy=tuple(values["lossy"]),
     )
+    check_manifest(manifest)
+    return manifest
+
+
+def check_manifest(manifest: Manifest) -> None:
+    """See that a manifest does not contradict itself, so that whoever uses it need not doubt it.
+
+    Raises:
+        ValueError: numbers that cannot be right together, or files outside the dataset.
+    """
+    counts = [manifest.samples, manifest.points, manifest.source_bytes, *manifest.present.values()]
+    entries = [manifest.index, *manifest.names, *manifest.shards]
+    counts += [entry.bytes for entry in entries]
+    counts += [n for shard in manifest.shards for n in (shard.first, shard.samples, shard.attachments)]
+    if not all(isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 2**63 for count in counts):
+        raise ValueError("a count that is no whole number from 0 to 2**63")
+    texts = [manifest.layout, *manifest.lossy, *(entry.xxh3_128 for entry in entries)]
+    if not all(isinstance(text, str) for text in texts) or not isinstance(manifest.options, dict):
+        raise ValueError("layout, options, lossy or a digest of a wrong type")
+    if [entry.file for entry in entries[:3]] != [INDEX_FILE, NAMES_FILE, STARTS_FILE]:
+        raise ValueError("index or names under other names")
+    _check_shards(manifest)
+    _check_splits(manifest)
+    expected = (index_bytes(manifest.schema, manifest.samples), starts_bytes_of(manifest.samples))
+    if (manifest.index.bytes, manifest.names[1].bytes) != expected:
+        raise ValueError(f"{INDEX_FILE} and {STARTS_FILE} are not of the sizes that {manifest.samples} samples take")
+    if list(manifest.present) != list(manifest.schema.names) or max([0, *manifest.present.values()]) > manifest.samples:
+        raise ValueError("present does not count the schema's fields")
+
+
+def _check_shards(manifest: Manifest) -> None:
+    first = 0
     for shard in manifest.shards:
         folder, _, name = shard.file.partition("/")
-        if folder != SHARDS_FOLDER or "/" in name or name.startswith("."):
-            raise ValueError(f"shard {shard.file!r} lies outside {SHARDS_FOLDER}/")
-    return manifest
+        if folder != SHARDS_FOLDER or not is_shard_name(name):
+            raise ValueError(f"shard {shard.file!r} lies outside {SHARDS_FOLDER}/, or is not called 00000.lmdb, ...")
+        if shard.first != first:
+            raise ValueError(f"{shard.file} begins with sample {shard.first}; {first} comes next")
+        first += shard.samples
+    if first != manifest.samples:
+        raise ValueError(f"{first} samples in the shards, {manifest.samples} in all")
+
+
+def _check_splits(manifest: Manifest) -> None:
+    """The splits' ranges hold every sample exactly once."""
+    parts = sorted(part for parts in manifest.splits.values() for part in parts)
+    if not all(type(bound) is int for part in parts for bound in part):
+        raise ValueError("a split's range that is not two whole numbers")
+    end = 0
+    for start, stop in parts:
+        if start != end or stop <= start:
+            raise ValueError(f"the splits' range {start} to {stop} where one from {end} should be")
+        end = stop
+    if end != manifest.samples:
+        raise ValueError(f"the splits end at sample {end} of {manifest.samples}")
 
 
 def _explain_missing(root: Path) -> str:
@@ -178,8 +246,10 @@ def _explain_missing(root: Path) -> str:
         return f"{root}: there is no such folder; give the folder that fastload pack wrote"
     if not root.is_dir():
         return f"{root}: not a folder; give the folder that fastload pack wrote"
-    if (root / SHARDS_FOLDER).is_dir():
+    if fs.temporary(root / MANIFEST_FILE).exists():
         return f"{root}: an unfinished pack ({MANIFEST_FILE} is missing); run the same fastload pack command again"
+    if (root / SHARDS_FOLDER).is_dir():
+        return f"{root}: {MANIFEST_FILE} is missing; an incomplete copy of a dataset? copy {MANIFEST_FILE} too"
     return f"{root}: not a packed dataset ({MANIFEST_FILE} is missing); make one with: fastload pack SRC {root}"
 
 

@@ -7,26 +7,31 @@ the names ascend (as bytes), so a name is found by bisection.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastload.errors import CorruptError
 from fastload.store import fs
-from fastload.store.npy import map_file, npy_header, open_npy
+from fastload.store.files import OpenFile, explain_read_error, open_sized, read_at
+from fastload.store.npy import RowFile, npy_header
 
 NAMES_FILE = "names.bin"
 STARTS_FILE = "names.npy"
+STARTS_DTYPE = np.dtype("<u8")
 Range = tuple[int, int]
 
 
 class Names:
-    """All samples' names, read from the mapped files as they are asked for."""
+    """All samples' names, read from their files as they are asked for.
 
-    def __init__(self, data: mmap.mmap | bytes, starts: NDArray[np.uint64]) -> None:
+    Raises:
+        CorruptError: when a name is read, positions that cannot be right, or a file cut short meanwhile.
+    """
+
+    def __init__(self, path: Path, data: OpenFile, starts: RowFile) -> None:
+        self._path = path
         self._data = data
         self._starts = starts
 
@@ -34,9 +39,25 @@ class Names:
         return len(self._starts) - 1
 
     def raw(self, number: int) -> bytes:
-        """The bytes of name `number`."""
-        start, stop = self._starts[number : number + 2].tolist()
-        return self._data[start:stop]
+        """The bytes of name `number`. Raises `IndexError` when there is none."""
+        start, stop = self._starts.read(number, number + 2).tolist()
+        if start > stop:
+            raise self._damaged(f"name {number} from {start} to {stop}")
+        try:
+            data = read_at(self._data.fd, min(stop - start, self._data.size), start)
+        except OverflowError as error:
+            raise self._damaged(f"name {number} from {start} to {stop}") from error
+        except OSError as error:
+            raise explain_read_error(error, self._path, "a name") from error
+        if len(data) != stop - start:
+            raise self._damaged(f"nothing at byte {start + len(data):,}, where name {number} should be")
+        return data
+
+    def _damaged(self, found: str) -> CorruptError:
+        return CorruptError(
+            f"{self._path}: {found}; damaged or cut short; copy the dataset anew, or pack it again",
+            shard=self._path.name,
+        )
 
     def __getitem__(self, number: int) -> str:
         return self.raw(number).decode("utf-8", "surrogateescape")
@@ -62,7 +83,7 @@ class Names:
 
 def write_names(root: Path, names: Iterable[bytes], total: int) -> tuple[int, int]:
     """Write and publish both files. Gives the sizes of `names.bin` and `names.npy` in bytes."""
-    starts = np.zeros(total + 1, "<u8")
+    starts = np.zeros(total + 1, STARTS_DTYPE)
 
     def chunks() -> Iterator[bytes]:
         position = 0
@@ -82,11 +103,16 @@ def open_names(root: Path, samples: int, data_bytes: int, starts_bytes: int) -> 
     Raises:
         CorruptError: a file is missing or not as the manifest says.
     """
-    starts = open_npy(root / STARTS_FILE, starts_bytes, np.dtype("<u8"), samples + 1)
-    if int(starts[-1]) != data_bytes:
+    starts = RowFile(root / STARTS_FILE, starts_bytes, STARTS_DTYPE, samples + 1)
+    if int(starts[samples]) != data_bytes:
         raise CorruptError(
-            f"{root / STARTS_FILE}: ends at {int(starts[-1])}; expected {data_bytes}, the size of {NAMES_FILE};"
+            f"{root / STARTS_FILE}: ends at {int(starts[samples])}; expected {data_bytes}, the size of {NAMES_FILE};"
             " copy the dataset anew, or pack it again",
             shard=STARTS_FILE,
         )
-    return Names(map_file(root / NAMES_FILE, data_bytes), starts)
+    return Names(root / NAMES_FILE, open_sized(root / NAMES_FILE, data_bytes), starts)
+
+
+def starts_bytes_of(samples: int) -> int:
+    """The size of `names.npy`."""
+    return len(npy_header(STARTS_DTYPE, samples + 1)) + (samples + 1) * STARTS_DTYPE.itemsize

@@ -1,4 +1,4 @@
-"""One-dimensional `.npy` files whose form is known beforehand: written, and mapped without parsing a header.
+"""One-dimensional `.npy` files whose form is known beforehand: written, and read row by row.
 
 The header (numpy's format version 3.0, whose text is UTF-8: `numpy.lib.format`) follows from dtype and length,
 so what is read is held against what it must be; nothing in the file is interpreted.
@@ -6,8 +6,7 @@ so what is read is held against what it must be; nothing in the file is interpre
 
 from __future__ import annotations
 
-import mmap
-import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import CorruptError
+from fastload.store.files import OpenFile, explain_read_error, open_sized, read_at
 
 _MAGIC = b"\x93NUMPY\x03\x00"
 _ALIGNMENT = 64
+_BLOCK_ROWS = 4096
+"""Rows that are read at once when many are asked for: some 200 kB."""
 
 
 def npy_header(dtype: np.dtype[Any], length: int) -> bytes:
@@ -29,37 +31,67 @@ def npy_header(dtype: np.dtype[Any], length: int) -> bytes:
     return _MAGIC + len(padded).to_bytes(4, "little") + padded
 
 
-def open_npy(path: Path, nbytes: int, dtype: np.dtype[Any], length: int) -> NDArray[Any]:
-    """The file's values, (length,) of `dtype`, mapped read-only.
+class RowFile:
+    """The rows of a `.npy` file of shape (length,), read as they are asked for.
 
     Raises:
-        CorruptError: missing, of another size than the manifest says (`nbytes`), or of another form.
+        CorruptError: missing, of another size than the manifest says (`nbytes`), of another form; at a read:
+            cut short meanwhile.
     """
-    header = npy_header(dtype, length)
-    data = map_file(path, nbytes)
-    if nbytes != len(header) + length * dtype.itemsize or data[: len(header)] != header:
-        raise CorruptError(
-            f"{path}: its first bytes are not those of a .npy file of {length} values of {dtype}; damaged or"
-            " exchanged; copy the dataset anew, or pack it again",
-            shard=path.name,
-        )
-    return np.frombuffer(data, dtype, length, len(header)) if length else np.empty(0, dtype)
 
-
-def map_file(path: Path, nbytes: int) -> mmap.mmap | bytes:
-    """A file of a known size, mapped read-only. Raises `CorruptError` when it is missing or of another size."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        raise CorruptError(f"{path}: missing; copy the dataset anew, or pack it again", shard=path.name) from error
-    try:
-        size = os.fstat(fd).st_size
-        if size != nbytes:
+    def __init__(self, path: Path, nbytes: int, dtype: np.dtype[Any], length: int) -> None:
+        self.dtype = dtype
+        self._path = path
+        self._length = length
+        self._file: OpenFile = open_sized(path, nbytes)
+        header = npy_header(dtype, length)
+        self._start = len(header)
+        if nbytes != len(header) + length * dtype.itemsize or self._read(len(header), 0) != header:
             raise CorruptError(
-                f"{path}: {size:,} bytes; expected {nbytes:,} as dataset.json says: cut short or exchanged;"
-                " copy the dataset anew, or pack it again",
+                f"{path}: its first bytes are not those of a .npy file of {length} values of {dtype}; damaged or"
+                " exchanged; copy the dataset anew, or pack it again",
                 shard=path.name,
             )
-        return mmap.mmap(fd, size, access=mmap.ACCESS_READ) if size else b""
-    finally:
-        os.close(fd)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, number: int) -> Any:
+        return self.read(number, number + 1)[0]
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Rows [start, stop), (stop - start,). Raises `IndexError` outside the file's rows."""
+        if not 0 <= start <= stop <= self._length:
+            raise IndexError(f"rows {start} to {stop} of {self._length} in {self._path}")
+        size = self.dtype.itemsize
+        return np.frombuffer(self._read((stop - start) * size, self._start + start * size), self.dtype)
+
+    def take(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        """The rows with these numbers, (n,), in this order."""
+        found = np.empty(len(numbers), self.dtype)
+        blocks = numbers // _BLOCK_ROWS
+        order = np.argsort(blocks, kind="stable")
+        edges = np.flatnonzero(np.diff(blocks[order])) + 1
+        for part in np.split(order, edges) if len(order) else []:
+            start = int(blocks[part[0]]) * _BLOCK_ROWS
+            rows = self.read(start, min(start + _BLOCK_ROWS, self._length))
+            found[part] = rows[numbers[part] - start]
+        return found
+
+    def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
+        """Rows [start, stop) in blocks, so that a large file never lies in memory as a whole."""
+        for first in range(start, stop, _BLOCK_ROWS * 16):
+            yield self.read(first, min(first + _BLOCK_ROWS * 16, stop))
+
+    def _read(self, nbytes: int, offset: int) -> bytes:
+        try:
+            data = read_at(self._file.fd, nbytes, offset)
+        except OSError as error:
+            raise explain_read_error(error, self._path, "a row") from error
+        if len(data) != nbytes:
+            raise CorruptError(
+                f"{self._path}: cut short while it was in use: nothing at byte {offset + len(data):,} and behind it;"
+                " copy the dataset anew, or pack it again",
+                shard=self._path.name,
+            )
+        return data

@@ -1,18 +1,19 @@
 """Reading samples: plain descriptors and `preadv` at recorded offsets, straight into fresh arrays.
 
-A shard's size is checked when it is first opened; a record's prefix, header and checksums when it is first
-read, the prefix again whenever it lies beside what is read. So a file that is missing, cut, damaged or
-exchanged is an error that names it.
+A shard's size is checked when it is first opened; a record's header and checksums when it is first read; its
+prefix, which holds the header's checksum, at every read. So a file that is missing, cut, damaged or
+exchanged, also while it is in use, is an error that names it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
 import threading
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import CorruptError
-from fastload.store.descriptors import TABLE, OpenFile
-from fastload.store.index import Place, Rows, open_index, places
+from fastload.store.descriptors import TABLE
+from fastload.store.files import OpenFile, explain_read_error
+from fastload.store.index import Place, open_index, places
 from fastload.store.manifest import Manifest, read_manifest
 from fastload.store.names import Names, open_names
+from fastload.store.npy import RowFile
 from fastload.store.record import (
     PREFIX_BYTES,
     DamageError,
@@ -49,13 +52,16 @@ class CheckedOnce:
     """
 
     def __init__(self, samples: int) -> None:
-        self._bits = bytearray(-(-samples // 8))
+        self._samples = samples
+        self._bits = bytearray()  # made when the first sample was read, so that `samples` is no hostile number
 
     def __contains__(self, number: int) -> bool:
-        return bool(self._bits[number >> 3] >> (number & 7) & 1)
+        return bool(self._bits) and bool(self._bits[number >> 3] >> (number & 7) & 1)
 
     def add(self, number: int) -> None:
         """Remember that the sample's checksums were verified."""
+        if not self._bits:
+            self._bits = bytearray(-(-self._samples // 8))
         self._bits[number >> 3] |= 1 << (number & 7)
 
 
@@ -74,14 +80,14 @@ class Store:
         weakref.finalize(self, _drop_files, self._key)
 
     @functools.cached_property
-    def index(self) -> Rows:
-        """(samples,) index rows, mapped. Raises `CorruptError`."""
+    def index(self) -> RowFile:
+        """The index rows of all samples. Raises `CorruptError`."""
         manifest = self.manifest
         return open_index(self.root, manifest.schema, manifest.samples, manifest.index.bytes)
 
     @functools.cached_property
     def names(self) -> Names:
-        """The samples' names, mapped. Raises `CorruptError`."""
+        """The samples' names. Raises `CorruptError`."""
         data, starts = self.manifest.names
         return open_names(self.root, self.manifest.samples, data.bytes, starts.bytes)
 
@@ -91,17 +97,24 @@ class Store:
         Raises:
             CorruptError: an index row that cannot be right.
         """
-        row = self.index[number]
+        return self._row(number)[1]
+
+    def _row(self, number: int) -> tuple[np.void, list[Place]]:
+        """A sample's index row and its fields' places, once they can be right."""
+        row: np.void = self.index[number]
         found = list(places(self.manifest.schema, row))
         end = found[-1].offset + found[-1].nbytes if found else PREFIX_BYTES + int(row["header_bytes"])
-        if end != int(row["record_bytes"]) or int(row["shard"]) >= len(self.manifest.shards):
+        shard = int(row["shard"])
+        room = self.manifest.shards[shard].bytes - int(row["offset"]) if shard < len(self.manifest.shards) else -1
+        if end != int(row["record_bytes"]) or end > room:
             raise CorruptError(
-                f"{self.root / self.manifest.index.file}: row {number} ({self.names[number]}) is damaged; its fields"
-                f" end at {end} of {int(row['record_bytes'])} bytes; copy the file anew, or pack the dataset again",
+                f"{self.root / self.manifest.index.file}: row {number} ({self.names[number]}) is damaged: shard"
+                f" {shard}, offset {int(row['offset'])}, {int(row['record_bytes'])} bytes, fields that end at {end};"
+                " copy the file anew, or pack the dataset again",
                 shard=self.manifest.index.file,
                 sample=self.names[number],
             )
-        return found
+        return row, found
 
     def read(
         self, number: int, fields: Collection[str] | None = None, *, check: bool = True
@@ -116,41 +129,45 @@ class Store:
         Raises:
             CorruptError: shard missing, cut or exchanged, record damaged.
         """
-        all_places = self.places(number)
+        row, all_places = self._row(number)
         wanted = [place for place in all_places if fields is None or place.name in fields]
         arrays = {place.name: np.empty(place.shape, place.dtype) for place in wanted}
-        row = self.index[number]
-        shard = self.manifest.shards[int(row["shard"])]
-        file = self.open_shard(int(row["shard"]))
-        try:
-            head = bytearray(PREFIX_BYTES + int(row["header_bytes"]))
-            beside = bool(wanted) and wanted[0].offset - len(head) <= _MAX_GAP_BYTES
-            segments: list[Segment] = [(0, head)] if check or beside else []
-            segments += [(place.offset, arrays[place.name]) for place in wanted]
-            gaps = _read_segments(file.fd, int(row["offset"]), segments)
-            if segments and segments[0][1] is head:
-                header = self._check_head(number, row, head, check)
-                if header is not None:
-                    _check_fields(header, all_places, arrays, gaps)
-        except DamageError as error:
-            TABLE.drop(lambda key: key == (*self._key, int(row["shard"])))
-            raise self._corrupt(shard.file, self.names[number], error) from error
+        head_bytes = PREFIX_BYTES + int(row["header_bytes"])
+        beside = check or (bool(wanted) and wanted[0].offset - head_bytes <= _MAX_GAP_BYTES)
+        head = bytearray(head_bytes if beside else PREFIX_BYTES)
+        segments: list[Segment] = [(0, head), *((place.offset, arrays[place.name]) for place in wanted)]
+        with self._shard_of(number, row) as fd:
+            gaps = _read_segments(fd, int(row["offset"]), segments)
+            header = self._check_head(number, row, head, check)
+            if header is not None:
+                _check_fields(header, all_places, arrays, gaps)
         return arrays
 
     def read_header(self, number: int) -> Header:
         """What a sample's record says of itself: source files, fields, checksums. Raises `CorruptError`."""
-        self.places(number)  # an index row that cannot be right is an error there
-        row = self.index[number]
-        shard = self.manifest.shards[int(row["shard"])]
+        row, _ = self._row(number)
         head = bytearray(PREFIX_BYTES + int(row["header_bytes"]))
-        file = self.open_shard(int(row["shard"]))
-        try:
-            _read_segments(file.fd, int(row["offset"]), [(0, head)])
+        with self._shard_of(number, row) as fd:
+            _read_segments(fd, int(row["offset"]), [(0, head)])
             header = self._check_head(number, row, head, True)
-        except DamageError as error:
-            raise self._corrupt(shard.file, self.names[number], error) from error
-        assert header is not None
+        if header is None:
+            raise AssertionError("a whole head was asked for")
         return header
+
+    @contextlib.contextmanager
+    def _shard_of(self, number: int, row: np.void) -> Iterator[int]:
+        """The open descriptor of a sample's shard; damage and read errors inside become the user's errors."""
+        shard = int(row["shard"])
+        file = self.open_shard(shard)
+        try:
+            yield file.fd
+        except DamageError as error:
+            # The file may be replaced by a sound one: the next read opens what is there then.
+            TABLE.drop(lambda key: key == (*self._key, shard))
+            raise self._corrupt(self.manifest.shards[shard].file, self.names[number], error) from error
+        except OSError as error:
+            path = self.root / self.manifest.shards[shard].file
+            raise explain_read_error(error, path, f"sample {self.names[number]}") from error
 
     def close(self) -> None:
         """Let go of the open shard files; they are opened again when they are needed."""
@@ -161,8 +178,8 @@ class Store:
         shard = self.manifest.shards[number]
         path = os.path.join(self._key[0], shard.file)
 
-        def check_size(fd: int) -> None:
-            size = os.fstat(fd).st_size
+        def check_size(file: OpenFile) -> None:
+            size = file.size
             if size != shard.bytes:
                 found = "cut short" if size < shard.bytes else "exchanged or rewritten"
                 raise CorruptError(
@@ -273,7 +290,7 @@ def _read_run(fd: int, offset: int, buffers: list[Any]) -> None:
         count = os.preadv(fd, views, offset)
         if count == 0:
             left = sum(view.nbytes for view in views)
-            raise DamageError(f"the file ends at byte {offset:,}", f"{left:,} bytes more", kind="size")
+            raise DamageError(f"nothing at byte {offset:,} and behind it", f"{left:,} bytes more", kind="size")
         offset += count
         while views and count >= views[0].nbytes:
             count -= views.pop(0).nbytes

@@ -229,7 +229,7 @@ def parse_header(prefix: Prefix, data: Buffer) -> Header:
         raise DamageError("a header whose checksum does not fit", "an undamaged header", kind="header")
     try:
         header = _decode_header(data)
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+    except Exception as error:  # what msgpack and numpy raise on bytes made to do harm is not documented
         raise DamageError(f"a header that cannot be read ({error})", "a record's header", kind="header") from error
     _check_places(prefix, header)
     return header

@@ -17,9 +17,10 @@ import lmdb
 import numpy as np
 import xxhash
 
-from fastload.errors import ResourceError
+from fastload.errors import CorruptError, ResourceError
 from fastload.schema import Schema
 from fastload.store import fs, pages
+from fastload.store.files import read_at
 from fastload.store.index import Rows, make_row, row_dtype
 from fastload.store.record import (
     ATTACHMENT_BIT,
@@ -65,6 +66,12 @@ class ShardResult:
 def shard_file(number: int) -> str:
     """The path of shard `number`, relative to the dataset's folder."""
     return f"{SHARDS_FOLDER}/{number:05d}.lmdb"
+
+
+def is_shard_name(name: str) -> bool:
+    """Whether a file of this name in the shards' folder is a shard."""
+    stem = name.removesuffix(".lmdb")
+    return name.endswith(".lmdb") and stem.isascii() and stem.isdigit() and len(stem) >= 5
 
 
 def map_bytes(record_bytes: Iterable[int]) -> int:
@@ -172,7 +179,14 @@ def publish_shard(root: Path, number: int, schema: Schema) -> ShardResult:
     """Give a written shard its name and gather what index and manifest keep of it."""
     file = shard_file(number)
     fs.publish(root / file)
-    return scan_shard(root, file, number, schema)
+    try:
+        return scan_shard(root, file, number, schema)
+    except DamageError as error:
+        raise CorruptError(
+            f"{root / file}: damaged as soon as it was written ({error}); something else writes to this folder, or the"
+            " disk fails; see to it, then run the command again",
+            shard=file,
+        ) from error
 
 
 def scan_shard(root: Path, file: str, number: int, schema: Schema) -> ShardResult:
@@ -218,7 +232,7 @@ def read_headers(fd: int) -> Iterator[tuple[int, int, Prefix, Header]]:
             raise DamageError(found, wanted, kind="prefix")
         end = PREFIX_BYTES + prefix.header_bytes
         if len(head) < end:
-            head = os.pread(fd, end, entry.offset)
+            head = read_at(fd, end, entry.offset)
         yield key, entry.offset, prefix, parse_header(prefix, head[PREFIX_BYTES:end])
 
 

@@ -69,11 +69,22 @@ def small_disk(folder, size):
         subprocess.run(["umount", str(folder)], check=True)
 
 
+BLIND = """
+import sys
+from fastload.cli.main import main
+from fastload.packing import output
+output.check_space = lambda out, needed_bytes: None  # as where others fill the disk meanwhile
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 @pytest.mark.root
-@pytest.mark.parametrize("size", ["1m", "5m", "22m"])
-def test_a_full_disk_is_a_clear_error_and_a_second_run_finishes(source, clean, tmp_path, size):
+@pytest.mark.parametrize("blind", [False, True])
+@pytest.mark.parametrize("size", ["1m", "5m", "22m", "23400k"])
+def test_a_full_disk_is_a_clear_error_and_a_second_run_finishes(source, clean, tmp_path, size, blind):
     with small_disk(tmp_path / "disk", size) as disk:
-        done = run_fastload("pack", source, disk / "d", "--shard-size", "3MB")
+        arguments = ("pack", source, disk / "d", "--shard-size", "3MB")
+        done = run_python(BLIND, *arguments) if blind else run_fastload(*arguments)
         assert done.returncode == 1, (done.returncode, done.stderr)
         assert "no space" in done.stderr
         assert str(disk) in done.stderr
@@ -83,6 +94,60 @@ def test_a_full_disk_is_a_clear_error_and_a_second_run_finishes(source, clean, t
         subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
         assert run_fastload("pack", source, disk / "d", "--shard-size", "3MB").returncode == 0
         assert tree_bytes(disk / "d") == clean
+
+
+@pytest.mark.parametrize("call", ["fsync", "write", "rename", "openat"])
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EDQUOT", "EACCES"])
+def test_a_call_that_fails_names_the_file_and_publishes_nothing(tmp_path, call, error):
+    """Every such call on a file of the dataset in turn, by the file module's functions."""
+    source = write_tree(tmp_path / "source", {f"00/{i:06d}": 500 for i in range(4)})
+    turn = 0
+    while True:
+        out = tmp_path / f"d{turn}"
+        done = run_python(FAILING, call, error, turn, "pack", source, out, "--shard-size", "20kB", "--quiet")
+        if done.returncode == 0:
+            break
+        assert done.returncode == 1, (turn, done.stderr)
+        assert str(out) in done.stderr
+        assert "Traceback" not in done.stderr
+        if not (out / "dataset.json").exists():  # the last call syncs the folder after the rename
+            assert run_fastload("pack", source, out, "--shard-size", "20kB", "--quiet").returncode == 0
+        assert fastload.verify(out).ok
+        turn += 1
+    assert turn >= 5
+
+
+FAILING = """
+import errno, os, pathlib, sys
+call, error, turn = sys.argv[1], getattr(errno, sys.argv[2]), int(sys.argv[3])
+import fastload.packing.run
+from fastload.cli.main import main
+left = [turn]
+def failing(real):
+    def wrapped(*arguments, **options):
+        if left[0] == 0:
+            left[0] = -1
+            raise OSError(error, os.strerror(error))
+        left[0] -= 1
+        return real(*arguments, **options)
+    return wrapped
+if call == "fsync":
+    os.fsync = failing(os.fsync)
+elif call == "rename":
+    pathlib.Path.replace = failing(pathlib.Path.replace)
+elif call == "openat":
+    real_open, failing_open = os.open, failing(os.open)
+    os.open = lambda path, flags, *mode: (failing_open if flags & os.O_CREAT else real_open)(path, flags, *mode)
+else:
+    real_fdopen = os.fdopen
+    class File:
+        def __init__(self, file): self.file = file
+        def __enter__(self): return self
+        def __exit__(self, *ignored): self.file.close()
+        def write(self, data): return failing(self.file.write)(data)
+    os.fdopen = lambda *arguments: File(real_fdopen(*arguments))
+sys.exit(main(sys.argv[4:]))
+"""
 
 
 def test_a_file_size_limit_is_a_clear_error(source, tmp_path):

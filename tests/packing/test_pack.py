@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import fastload
-from fastload.errors import SourceError, UsageError
+from fastload.errors import LockedError, SourceError, UsageError
 from tests.support import run_fastload, tree_bytes, write_tree
+
+BIN = "sequences/00/velodyne/000000.bin"
 
 
 def pack(source, out, **options):
@@ -222,20 +224,105 @@ def test_leftovers_of_an_unfinished_pack_are_cleared(source, tmp_path, left):
     path = tmp_path / "out" / left
     path.parent.mkdir(parents=True)
     path.write_bytes(b"half")
+    (tmp_path / "out/.tmp-dataset.json").touch()  # the mark of a pack that was begun
     pack(source, tmp_path / "out")
     pack(source, tmp_path / "clean")
     assert tree_bytes(tmp_path / "out") == tree_bytes(tmp_path / "clean")
 
 
-@pytest.mark.parametrize("other", ["my thesis.txt", "shards/mine.lmdb", "shards/00000.lmdb.bak"])
+@pytest.mark.parametrize("other", ["my thesis.txt", "shards/7", "shards/00000.lmdb", "index.npy", ".tmp-index.npy"])
 def test_a_folder_with_other_things_is_not_touched(source, tmp_path, other):
     path = tmp_path / "out" / other
     path.parent.mkdir(parents=True)
     path.write_bytes(b"precious")
     for overwrite in (False, True):
-        with pytest.raises(UsageError, match="nothing that fastload wrote"):
+        with pytest.raises(UsageError, match="no pack was begun in it"):
             pack(source, tmp_path / "out", overwrite=overwrite)
     assert path.read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"labels": {"1": "car"}}', "[1, 2]"])
+def test_another_programs_dataset_json_is_not_touched(source, tmp_path, text):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/dataset.json").write_text(text)
+    (tmp_path / "out/index.npy").write_bytes(b"precious")
+    before = tree_bytes(tmp_path / "out")
+    with pytest.raises(UsageError, match="not fastload's"):
+        pack(source, tmp_path / "out", overwrite=True)
+    assert tree_bytes(tmp_path / "out") == before
+
+
+def test_files_beside_a_dataset_stay_when_it_is_replaced(source, tmp_path):
+    pack(source, tmp_path / "out")
+    (tmp_path / "out/README.txt").write_text("mine")
+    (tmp_path / "out/shards/notes.txt").write_text("mine")
+    pack(source, tmp_path / "out", overwrite=True)
+    assert (tmp_path / "out/README.txt").read_text() == (tmp_path / "out/shards/notes.txt").read_text() == "mine"
+
+
+def test_a_second_pack_into_the_same_folder_is_refused(source, tmp_path):
+    refused = []
+
+    def start_another(progress):
+        with pytest.raises(LockedError, match="another fastload is writing"):
+            pack(source, tmp_path / "out")
+        done = run_fastload("pack", source, tmp_path / "out")
+        refused.append((done.returncode, "another fastload is writing" in done.stderr))
+
+    pack(source, tmp_path / "out", progress=start_another)
+    assert refused == [(1, True)] * 4
+    pack(source, tmp_path / "clean")
+    assert tree_bytes(tmp_path / "out") == tree_bytes(tmp_path / "clean")
+
+
+def test_a_shard_that_somebody_else_wrote_to_is_noticed(source, tmp_path, monkeypatch):
+    """On file systems without locks two packs may meet: a shard is held against its plan once it has its name."""
+    from fastload.store import fs
+
+    other = write_tree(tmp_path / "other", {"00/000000": 9})
+    pack(other, tmp_path / "theirs")
+    real = fs.publish
+
+    def publish(path):
+        if path.name == "00000.lmdb":
+            shutil.copy(tmp_path / "theirs/shards/00000.lmdb", fs.temporary(path))
+        real(path)
+
+    monkeypatch.setattr(fs, "publish", publish)
+    with pytest.raises(fastload.DatasetError, match="something else writes to this folder"):
+        pack(source, tmp_path / "out")
+    assert not (tmp_path / "out/dataset.json").exists()
+
+
+def test_a_disk_that_is_too_small_is_said_before_anything_is_removed(source, tmp_path, monkeypatch):
+    from fastload.store import fs
+
+    pack(source, tmp_path / "out")
+    before = tree_bytes(tmp_path / "out")
+    monkeypatch.setattr(fs, "free_bytes", lambda path: 100)
+    big = write_tree(tmp_path / "big", {"00/000000": 100_000})
+    with pytest.raises(fastload.ResourceError, match=r"2\.\d+ MB needed, .* free"):
+        pack(big, tmp_path / "out", overwrite=True)
+    assert tree_bytes(tmp_path / "out") == before
+    with pytest.raises(fastload.ResourceError):
+        pack(big, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_dangling_link_as_output_is_named(source, tmp_path):
+    (tmp_path / "out").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="a link to something that is not there"):
+        pack(source, tmp_path / "out")
+
+
+def test_the_longest_names_pack_and_unpack(source, tmp_path):
+    folder = source / "sequences/11/velodyne"
+    folder.mkdir(parents=True)
+    for name in ("a" * 251 + ".bin", "ä" * 125 + ".bin"):
+        shutil.copy(source / BIN, folder / name)
+    pack(source, tmp_path / "out")
+    fastload.unpack(tmp_path / "out", tmp_path / "again")
+    assert tree_bytes(tmp_path / "again") == tree_bytes(source)
 
 
 def test_the_source_itself_is_refused_as_output(source, tmp_path):

@@ -3,12 +3,15 @@
 import os
 import shutil
 
+import numpy as np
 import pytest
 
 import fastload
 from fastload.errors import CorruptError, UsageError
 from fastload.packing.unpack import safe_target
-from tests.support import run_fastload, tree_bytes
+from fastload.schema import Field, Schema
+from fastload.store.record import StoredFile
+from tests.support import MadeSample, run_fastload, tree_bytes, write_store
 
 
 def test_the_whole_tree_comes_back(packed, scans, tmp_path):
@@ -72,6 +75,49 @@ def test_a_link_in_the_output_does_not_lead_out_of_it(packed, tmp_path):
 def test_paths_that_would_leave_the_folder_are_refused(tmp_path, path):
     with pytest.raises(CorruptError, match="outside the folder"):
         safe_target(tmp_path, path)
+
+
+def test_nothing_is_made_or_written_through_links_before_they_are_noticed(packed, tmp_path):
+    outside = tmp_path / "outside"
+    (tmp_path / "out/sequences/00/velodyne").mkdir(parents=True)
+    outside.mkdir()
+    (outside / "victim").write_text("precious")
+    (tmp_path / "out/sequences/00/velodyne/.tmp-000000.bin").symlink_to(outside / "victim")
+    (tmp_path / "out/sequences/08").symlink_to(outside)
+    with pytest.raises(CorruptError, match="leads out of"):
+        fastload.unpack(packed, tmp_path / "out", overwrite=True)
+    assert [path.name for path in outside.rglob("*")] == ["victim"]
+    assert (outside / "victim").read_text() == "precious"
+
+
+def forge_files(root, files):
+    """A dataset of one sample whose record says that it gives back these files."""
+    schema = Schema((Field("x", "array", "uint8", (), "points"),))
+    sample = MadeSample("n", "all", {"x": np.zeros(16, np.uint8)})
+    write_store(root, schema, [sample], files=files)
+    return root
+
+
+HOSTILE = [
+    (StoredFile("../../evil", "kitti_bin", {"x": "points"}, 16), "outside the folder"),
+    (StoredFile("/etc/evil", "kitti_bin", {"x": "points"}, 16), "outside the folder"),
+    (StoredFile("a.bin", "kitti_bin", {"x": "points"}, 16), "cannot be made of its arrays"),
+    (StoredFile("a.bin", "kitti_bin", {}, 16), "takes points"),
+    (StoredFile("a.label", "semantickitti_label", {"x": "semantic"}, 16), "takes semantic, instance"),
+    (StoredFile("a.xyz", "unheard_of", {"x": "points"}, 16), "'unheard_of', which this fastload does not know"),
+]
+
+
+@pytest.mark.parametrize(("file", "message"), HOSTILE)
+def test_records_made_to_do_harm_are_refused(tmp_path, file, message):
+    root = forge_files(tmp_path / "d", [file])
+    with pytest.raises(fastload.DatasetError, match=message):
+        fastload.unpack(root, tmp_path / "out")
+    assert not [path for path in tmp_path.rglob("*") if path.name == "evil"]
+    done = run_fastload("unpack", root, tmp_path / "out2")
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    wrong_paths = "evil" in file.path
+    assert fastload.verify(root).ok is not (wrong_paths or "takes" in message)
 
 
 def test_damage_stops_it_by_name(packed, tmp_path):

@@ -110,6 +110,106 @@ def test_flips_outside_the_records_are_found_by_verify_and_never_give_wrong_data
         flip(shard, position)
 
 
+CUT_WHILE_OPEN = """
+import os, sys, fastload
+root, file = sys.argv[1:]
+dataset = fastload.PackedDataset(root)
+dataset[0], dataset.counts
+os.truncate(os.path.join(root, file), 0)
+for use in (lambda: dataset[1], lambda: dataset.counts, lambda: dataset.names[2], lambda: dataset.find("x")):
+    try:
+        use()
+    except fastload.CorruptError as error:
+        assert error.shard and os.path.basename(file) in str(error), error
+    except fastload.SampleError:
+        pass
+assert not fastload.verify(root).ok
+"""
+
+
+@pytest.mark.parametrize("file", ["index.npy", "names.npy", "names.bin", "shards/00000.lmdb"])
+def test_files_that_are_cut_while_they_are_open_are_errors_and_no_signal(dataset, file):
+    done = run_python(CUT_WHILE_OPEN, dataset, file)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+
+
+@pytest.mark.parametrize("fields", [None, ("semantic",), ("pose",), ("points",)])
+@pytest.mark.parametrize("limit", [1, 100])
+def test_a_dataset_packed_anew_under_a_reader_is_old_data_or_one_error(tmp_path, monkeypatch, fields, limit):
+    """Also where only a field far from the record's head is read, and the shard was closed in between."""
+    from fastload.store.descriptors import TABLE
+    from tests.support import write_tree
+
+    monkeypatch.setattr(TABLE, "limit", limit)
+    source = write_tree(tmp_path / "source", {f"00/{i:06d}": 2000 for i in range(4)})
+    folder = source / "sequences/00"
+    (folder / "calib.txt").write_text("Tr: 1 0 0 0 0 1 0 0 0 0 1 0\n")
+    (folder / "poses.txt").write_text("1 0 0 5 0 1 0 6 0 0 1 7\n" * 4)
+    fastload.pack(source, tmp_path / "d", shard_size=50_000)
+    reader = fastload.PackedDataset(tmp_path / "d", fields=fields)
+    old = list(reader)
+    for label in folder.glob("labels/*"):
+        np.full(2000, 40, "<u4").tofile(label)
+    (folder / "poses.txt").write_text("1 0 0 1 0 1 0 2 0 0 1 3\n" * 4)
+    for scan in folder.glob("velodyne/*"):
+        np.full((2000, 4), 3.5, "<f4").tofile(scan)
+    fastload.pack(source, tmp_path / "d", shard_size=50_000, overwrite=True)
+    for index, before in enumerate(old):
+        try:
+            now = reader[index]
+        except CorruptError:
+            continue
+        assert all(np.array_equal(now[name], before[name]) for name in before)
+
+
+@pytest.mark.parametrize("bit", range(0, 64, 3))
+@pytest.mark.parametrize("column", ["offset", "shard", "header_bytes", "record_bytes", "rows_points", "present"])
+def test_any_flipped_bit_of_an_index_row_is_a_clear_error_or_right_data(dataset, column, bit):
+    store = open_store(dataset)
+    start = (dataset / "index.npy").stat().st_size - len(store.index) * store.index.dtype.itemsize
+    kind, position = store.index.dtype.fields[column][:2]
+    if bit >= kind.itemsize * 8:
+        return
+    right = fastload.PackedDataset(dataset)[0]
+    flip(dataset / "index.npy", start + position + bit // 8, 1 << bit % 8)
+    loaded = fastload.PackedDataset(dataset)
+    for use in (lambda: loaded[0], lambda: loaded.info(0), lambda: fastload.unpack(dataset, dataset.parent / "u")):
+        try:
+            found = use()
+        except CorruptError:
+            continue
+        if isinstance(found, dict):
+            assert all(np.array_equal(found[name], right[name]) for name in found)
+    assert not fastload.verify(dataset, quick=True).ok
+
+
+def test_reads_of_more_than_two_gigabytes_go_on_where_they_stopped(dataset, monkeypatch):
+    """The system gives at most 2 GiB at once; here at most 5,000 bytes."""
+    real = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, nbytes, offset: real(fd, min(nbytes, 5000), offset))
+    assert fastload.verify(dataset).ok
+    fastload.unpack(dataset, dataset.parent / "out")
+    assert len(list(fastload.PackedDataset(dataset))) == 6
+
+
+@pytest.mark.parametrize("call", ["preadv", "pread"])
+def test_a_disk_that_fails_is_named_with_file_and_sample(dataset, monkeypatch, call):
+    import errno
+
+    loaded = fastload.PackedDataset(dataset)
+    name = loaded.names[0]
+
+    def fail(*arguments):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    len(loaded), loaded.names[0]
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(fastload.DatasetError, match=r"Input/output error") as caught:
+        loaded[0]
+    assert str(dataset) in str(caught.value)
+    assert call == "pread" or name in str(caught.value)
+
+
 CUTS = """
 import sys, os, fastload
 root, size = sys.argv[1], int(sys.argv[2])
@@ -194,7 +294,7 @@ def test_a_damaged_manifest_is_a_finding(dataset):
     report = fastload.verify(dataset)
     assert [problem.kind for problem in report.problems] == ["manifest"]
     (dataset / "dataset.json").unlink()
-    assert "unfinished pack" in fastload.verify(dataset).problems[0].found
+    assert "dataset.json is missing" in fastload.verify(dataset).problems[0].found
 
 
 def test_what_is_no_folder_is_an_error(tmp_path):

@@ -1,13 +1,16 @@
 """The manifest: every kind of wrong one is a clear error."""
 
 import json
+import os
 
+import numpy as np
 import pytest
 
+import fastload
 from fastload.errors import CorruptError, DatasetNotFoundError, VersionError
 from fastload.schema import Field, Schema
-from fastload.store.manifest import read_manifest, write_manifest
-from tests.support import write_store
+from fastload.store.manifest import _checksum, read_manifest, write_manifest
+from tests.support import MadeSample, write_store
 
 SCHEMA = Schema((Field("x", "array", "int64"),))
 
@@ -62,20 +65,97 @@ def test_any_flipped_byte_is_noticed(root):
         assert found == right  # white space between values
 
 
-def test_a_shard_outside_the_folder_is_refused(root):
-    manifest = read_manifest(root)
-    for file in ("../other/00000.lmdb", "/etc/passwd", "shards/../../x", "shards/.x"):
-        entry = {"file": file, "bytes": 1, "xxh3_128": "", "first": 0, "samples": 0, "attachments": 0}
-        values = {**manifest.to_json(), "shards": [entry]}
-        from fastload.store.manifest import _checksum
+def forge(root, values):
+    """A manifest made to do harm: its checksum is right."""
+    (root / "dataset.json").write_text(json.dumps({**values, "checksum": _checksum(values)}))
 
-        (root / "dataset.json").write_text(json.dumps({**values, "checksum": _checksum(values)}))
+
+@pytest.fixture
+def full(tmp_path):
+    samples = [MadeSample(f"{i}", split, {"x": np.array(i)}) for i, split in enumerate("aabb")]
+    write_store(tmp_path / "full", SCHEMA, samples, per_shard=2)
+    return tmp_path / "full"
+
+
+def test_a_shard_outside_the_folder_is_refused(full):
+    values = read_manifest(full).to_json()
+    for file in ("../other/00000.lmdb", "/etc/passwd", "shards/../../x", "shards/.x", "shards/1.lmdb", "/dev/zero"):
+        values["shards"][0]["file"] = file
+        forge(full, values)
         with pytest.raises(CorruptError, match="outside"):
-            read_manifest(root)
+            read_manifest(full)
+
+
+ODD = (None, True, -1, 2**31, 2**63, 2**70, 1.5, "x", "", [], {}, [1], [[0, 1]], {"a": 1}, {"a": [[0, 9]]}, "/dev/zero")
+
+
+def places_in(values, path=()):
+    """Paths to everything inside nested dicts and lists."""
+    items = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
+    for key, value in items:
+        yield (*path, key)
+        yield from places_in(value, (*path, key))
+
+
+def test_no_forged_manifest_makes_anything_but_a_clear_error(full):
+    """Each value in turn becomes each odd one; whatever is accepted is a manifest that opens, reads and verifies."""
+    right = json.dumps(read_manifest(full).to_json())
+    paths = [path for path in places_in(json.loads(right)) if path[0] not in ("format", "format_version")]
+    accepted = 0
+    for path in paths:
+        for odd in ODD:
+            values = json.loads(right)
+            inner = values
+            for key in path[:-1]:
+                inner = inner[key]
+            if inner[path[-1]] == odd:
+                continue
+            inner[path[-1]] = odd
+            forge(full, values)
+            try:
+                read_manifest(full)
+            except CorruptError:
+                continue
+            accepted += 1
+            report = fastload.verify(full)
+            assert isinstance(report.ok, bool)
+            fastload.info(full).to_json()
+            try:
+                assert len(list(fastload.PackedDataset(full))) == 4
+            except fastload.FastloadError:
+                continue
+    assert accepted < 200
+
+
+@pytest.mark.parametrize("key", ["points", "source_bytes"])
+def test_wrong_sums_are_found_by_verify(full, key):
+    values = read_manifest(full).to_json()
+    values[key] += 1
+    forge(full, values)
+    assert [problem.kind for problem in fastload.verify(full).problems] == ["manifest"]
+
+
+def test_splits_that_are_not_those_of_the_records_are_found_by_verify(full):
+    values = read_manifest(full).to_json()
+    values["splits"] = {"a": [[0, 3]], "b": [[3, 4]]}
+    forge(full, values)
+    assert [problem.index for problem in fastload.verify(full).problems] == [2]
+
+
+@pytest.mark.parametrize("file", ["dataset.json", "index.npy", "names.bin", "names.npy", "shards/00000.lmdb"])
+def test_a_fifo_is_not_waited_for(full, file):
+    (full / file).unlink()
+    os.mkfifo(full / file)
+    assert not fastload.verify(full).ok
+    with pytest.raises(CorruptError, match="not a regular file"):
+        fastload.PackedDataset(full)[0]
 
 
 def test_missing_ones_say_what_is_there(tmp_path, root):
     (root / "dataset.json").unlink()
+    with pytest.raises(DatasetNotFoundError, match="an incomplete copy of a dataset"):
+        read_manifest(root)
+    (root / ".tmp-dataset.json").touch()
     with pytest.raises(DatasetNotFoundError, match="unfinished pack"):
         read_manifest(root)
     with pytest.raises(DatasetNotFoundError, match="no such folder"):

@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 
-from fastload.store.npy import npy_header, open_npy
+from fastload.store.npy import RowFile, npy_header
 
 DTYPES = [np.dtype("<u8"), np.dtype([("offset", "<u8"), ("rows_ä", "<u4")])]
 
@@ -17,7 +17,12 @@ def test_numpy_reads_it(tmp_path, dtype, length):
     data = npy_header(dtype, length) + values.tobytes()
     assert np.array_equal(np.load(io.BytesIO(data)), values)
     (tmp_path / "x.npy").write_bytes(data)
-    found = open_npy(tmp_path / "x.npy", len(data), dtype, length)
-    assert found.dtype == dtype
-    assert np.array_equal(found, values)
-    assert not (length and found.flags.writeable)
+    found = RowFile(tmp_path / "x.npy", len(data), dtype, length)
+    assert len(found) == length
+    assert np.array_equal(found.read(0, length), values)
+    numbers = np.random.default_rng(1).integers(0, length, 300) if length else np.empty(0, np.int64)
+    assert np.array_equal(found.take(numbers), values[numbers])
+    assert length == 0 or found[length - 1] == values[-1]
+    assert np.array_equal(np.concatenate([values[:0], *found.blocks(0, length)]), values)
+    with pytest.raises(IndexError):
+        found.read(0, length + 1)

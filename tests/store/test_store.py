@@ -60,7 +60,7 @@ def test_recorded_offsets_are_where_lmdb_finds_the_values(tmp_path, rows):
     data = shard.read_bytes()
     with lmdb.open(str(shard), subdir=False, lock=False, readonly=True) as env, env.begin() as txn:
         from_lmdb = {int.from_bytes(key, "big"): bytes(value) for key, value in txn.cursor()}
-    for number, row in enumerate(index):
+    for number, row in enumerate(index.read(0, 25)):
         start = int(row["offset"])
         assert data[start : start + int(row["record_bytes"])] == from_lmdb[number]
     with shard.open("rb") as file:
@@ -85,7 +85,7 @@ def test_two_writes_are_byte_identical(tmp_path):
 def test_a_shard_takes_little_more_than_its_records(tmp_path):
     write_store(tmp_path, POINTS, made(50, 5000), per_shard=50, commit_bytes=1 << 20)
     shard = tmp_path / "shards" / "00000.lmdb"
-    records = int(open_store(tmp_path).index["record_bytes"].sum())
+    records = int(open_store(tmp_path).index.read(0, 50)["record_bytes"].sum())
     assert shard.stat().st_size < 1.05 * records
     assert shard.stat().st_blocks * 512 <= 1.05 * shard.stat().st_size
 
@@ -122,7 +122,7 @@ def test_a_file_cut_while_it_is_open_is_an_error(tmp_path):
     store.read(2)
     shard = tmp_path / "shards" / "00000.lmdb"
     os.truncate(shard, shard.stat().st_size // 2)
-    with pytest.raises(CorruptError, match="ends at byte"):
+    with pytest.raises(CorruptError, match="nothing at byte"):
         store.read(2)
     with pytest.raises(CorruptError, match="cut short"):
         store.read(0)
