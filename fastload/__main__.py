@@ -2,7 +2,10 @@
 
 import sys
 
-from fastload.cli.main import main
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        from fastload.cli.main import main
+
+        sys.exit(main())
+    except KeyboardInterrupt:  # while the command itself was being imported, or had ended
+        sys.exit(130)

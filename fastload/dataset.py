@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import os
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -14,9 +14,10 @@ import xxhash
 from numpy.typing import ArrayLike, NDArray
 
 from fastload.collation.collate import Collate
-from fastload.errors import LabelError, SampleError, UsageError
+from fastload.errors import DatasetError, LabelError, SampleError, UsageError
 from fastload.labels import LabelMap
 from fastload.schema import ROWS_POINTS, SampleInfo, Schema
+from fastload.spawning import check_sendable
 from fastload.store.reader import CheckedOnce, Store, open_store
 from fastload.views import View
 
@@ -43,15 +44,17 @@ class PackedDataset(torch.utils.data.Dataset[Any]):
         label_map: "semantickitti", a YAML file in the upstream form, or a `LabelMap`; applied to `semantic`,
             which becomes int64.
         ignore_index: what labels that the map does not know become; None: they raise `LabelError`.
-        dtypes: for fields by name the dtype that they are converted to: `{"points": "float16"}`.
+        dtypes: for fields by name the dtype that they are converted to: `{"points": "float16"}`. A sample with
+            integers that the dtype does not hold raises `SampleError`.
         transform: called with each sample; what it gives is the sample.
         verify: when a record's checksums are verified: "once" (at its first read in a process), "always" or
             "never".
 
     Raises:
-        UsageError: unknown split, field or column, or an argument of the wrong kind. Raised when the dataset
-            is first used.
+        UsageError: unknown split, field or column, a dtype that would lose what numbers mean (floats to
+            integers, numbers to bools), or an argument of the wrong kind. Raised when the dataset is first used.
         DatasetNotFoundError, VersionError, CorruptError: the dataset cannot be opened.
+        DatasetError: a subset whose dataset was packed anew.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class PackedDataset(torch.utils.data.Dataset[Any]):
         self.label_map = None if label_map is None else LabelMap.load(label_map)
         self._view = View.of(fields, columns, dtypes)
         self._numbers: NDArray[np.int64] | None = None
+        self._numbers_of = ""  # the fingerprint of the packed dataset whose samples they number
         self._opened: _Opened | None = None
 
     def __len__(self) -> int:
@@ -89,14 +93,23 @@ class PackedDataset(torch.utils.data.Dataset[Any]):
 
         Raises:
             IndexError: there is none.
-            SampleError: it lacks a field that `fields` names.
+            SampleError: it lacks a field that `fields` names, or has integers that its `dtypes` do not hold.
             LabelError: it has labels that the label map does not know.
             CorruptError: its record or shard is damaged.
         """
         opened = self._open()
         position = opened.position(index)
         sample = self._read(opened, position)
-        return sample if self.transform is None else self.transform(sample)
+        return sample if self.transform is None else self._transformed(sample, sample["name"])
+
+    def _transformed(self, sample: dict[str, Any], name: str) -> Any:
+        assert self.transform is not None
+        try:
+            return self.transform(sample)
+        except Exception as error:
+            if hasattr(error, "add_note"):  # Python 3.11 and newer
+                error.add_note(f"in the transform, of sample {name} of {self.root}")
+            raise
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The samples with these numbers, in this order."""
@@ -162,6 +175,7 @@ class PackedDataset(torch.utils.data.Dataset[Any]):
         opened = self._open()
         position = opened.position(index)
         number = opened.number(position)
+        places = opened.store.places(number)  # an index row that cannot be right is an error there
         row = opened.store.index[number]
         manifest = opened.store.manifest
         return SampleInfo(
@@ -171,11 +185,14 @@ class PackedDataset(torch.utils.data.Dataset[Any]):
             number=number,
             shard=manifest.shards[int(row["shard"])].file,
             nbytes=int(row["record_bytes"]),
-            fields={place.name: place.shape for place in opened.store.places(number)},
+            fields={place.name: place.shape for place in places},
         )
 
     def subset(self, indices: ArrayLike) -> PackedDataset:
         """The samples with these numbers, in this order, as a dataset of the same kind.
+
+        It is a subset of the dataset as it is packed now: it does not open another one that was packed to the
+        same folder later on.
 
         Raises:
             UsageError: something else than numbers, or a number outside the dataset.
@@ -183,13 +200,14 @@ class PackedDataset(torch.utils.data.Dataset[Any]):
         chosen = np.asarray(indices)
         if chosen.dtype == bool or (chosen.size and chosen.dtype.kind not in "iu") or chosen.ndim != 1:
             raise UsageError(f"subset: {chosen.dtype} {chosen.shape}; expected sample numbers, (n,) integers")
-        size = len(self)
+        opened = self._open()
+        size = opened.samples
+        if chosen.size and not -size <= int(chosen.min()) <= int(chosen.max()) < size:
+            raise UsageError(f"subset: numbers from {chosen.min()} to {chosen.max()}; this dataset has {size} samples")
         positions = chosen.astype(np.int64)
         positions[positions < 0] += size
-        if positions.size and not 0 <= positions.min() <= positions.max() < size:
-            raise UsageError(f"subset: numbers from {chosen.min()} to {chosen.max()}; this dataset has {size} samples")
-        other = self._copy()
-        opened = self._open()
+        other = copy.copy(self)
+        other._numbers_of = opened.store.manifest.fingerprint
         other._numbers = np.array([opened.number(int(position)) for position in positions], np.int64)
         return other
 
@@ -200,37 +218,44 @@ class PackedDataset(torch.utils.data.Dataset[Any]):
             self._opened = None
 
     def __getstate__(self) -> dict[str, Any]:
-        try:
-            pickle.dumps(self.transform)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise pickle.PicklingError(
-                f"PackedDataset: transform={self.transform!r} cannot be pickled ({error}); worker processes started by"
-                " spawn or forkserver need it: use a function or class defined at the top of a module"
-            ) from error
-        return {**self.__dict__, "_opened": None}
+        check_sendable(self.transform, "PackedDataset: transform")
+        return self._unopened_state()
 
     def __copy__(self) -> PackedDataset:
-        return self._copy()
+        return self._with_state(self._unopened_state())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PackedDataset:
-        return self._copy()
+        other = memo[id(self)] = self._with_state({})  # first: a transform may refer to its dataset
+        other.__dict__.update(copy.deepcopy(self._unopened_state(), memo))
+        return other
 
     def __repr__(self) -> str:
         split = f", split={self.split!r}" if self.split is not None else ""
         return f"PackedDataset({os.fspath(self.root)!r}{split})"
 
-    def _copy(self) -> PackedDataset:
-        other = PackedDataset.__new__(type(self))
-        other.__dict__.update(self.__dict__, _opened=None)
+    def _unopened_state(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    def _with_state(self, state: dict[str, Any]) -> PackedDataset:
+        other = type(self).__new__(type(self))
+        other.__dict__.update(state)
         return other
 
     def _open(self) -> _Opened:
         opened = self._opened
         if opened is None:
             store = open_store(self.root)
+            self._check_numbers(store)
             positions = self._view.positions(store.manifest.schema)
             opened = self._opened = _Opened(store, self._ranges(store), self._numbers, positions)
         return opened
+
+    def _check_numbers(self, store: Store) -> None:
+        if self._numbers is not None and store.manifest.fingerprint != self._numbers_of:
+            raise DatasetError(
+                f"{self.root}: packed anew since this subset was made; its {len(self._numbers):,} sample numbers mean"
+                " other samples now; make the subset again"
+            )
 
     def _ranges(self, store: Store) -> tuple[tuple[int, int], ...]:
         splits = store.manifest.splits
@@ -253,10 +278,12 @@ class PackedDataset(torch.utils.data.Dataset[Any]):
         if check:
             opened.checked.add(number)
         name = opened.store.names[number]
-        self._view.require(arrays, f"{self.root}: sample {name}")
+        where = f"{self.root}: sample {name}"
+        if any(field not in arrays for field in self._view.names or ()):
+            self._view.require([place.name for place in opened.store.places(number)], where)
         if self.label_map is not None and LABEL_FIELD in arrays:
             arrays[LABEL_FIELD] = self._map_labels(arrays[LABEL_FIELD], name)
-        sample = self._view.apply(arrays, opened.columns)
+        sample = self._view.apply(arrays, opened.columns, where)
         sample["name"] = name
         sample["index"] = position
         return sample
@@ -320,11 +347,13 @@ class _Opened:
             before += stop - start
         return None
 
-    def index_parts(self) -> list[NDArray[np.void]]:
+    def index_parts(self) -> Iterator[NDArray[np.void]]:
         """The index rows of the samples, in order, in parts."""
         if self.numbers is not None:
-            return [self.store.index[self.numbers]]
-        return [self.store.index[start:stop] for start, stop in self.ranges]
+            yield self.store.index.take(self.numbers)
+            return
+        for start, stop in self.ranges:
+            yield from self.store.index.blocks(start, stop)
 
 
 class _LazyNames(Sequence[str]):
@@ -335,6 +364,9 @@ class _LazyNames(Sequence[str]):
 
     def __len__(self) -> int:
         return len(self._dataset)
+
+    def __repr__(self) -> str:
+        return f"<names of {self._dataset!r}>"
 
     @overload
     def __getitem__(self, index: int) -> str: ...

@@ -25,44 +25,59 @@ def _open_files() -> dict[str, str]:
     return found
 
 
-def _shared_memory() -> set[str]:
-    """Files of shared tensors in /dev/shm that this process or a child of it made: their names hold its number."""
-    own = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
-    names = os.listdir("/dev/shm") if Path("/dev/shm").is_dir() else []
-    return {name for name in names if any(f"_{pid}_" in name for pid in own)}
-
-
-def _children() -> set[int]:
-    helpers = ("resource_tracker", "forkserver")
-    found = set()
+def _children() -> dict[int, str]:
+    """The living children, their own included, but for the helpers that multiprocessing keeps for the whole run."""
+    found = {}
     for child in psutil.Process().children(recursive=True):
         try:
-            if not any(word in " ".join(child.cmdline()) for word in helpers):
-                found.add(child.pid)
+            command = " ".join(child.cmdline())
         except psutil.Error:
             continue
+        if "resource_tracker" not in command and "forkserver" not in command:
+            found[child.pid] = command
     return found
+
+
+def _shared_memory() -> set[str]:
+    """Files of shared tensors in /dev/shm that this process made: their names hold its number."""
+    names = os.listdir("/dev/shm") if Path("/dev/shm").is_dir() else []
+    return {name for name in names if f"_{os.getpid()}_" in name}
+
+
+def _threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.is_alive() and not thread.daemon}
+
+
+def _state() -> dict[str, set[object]]:
+    return {
+        "descriptors": set(_open_files().items()),
+        "files in /dev/shm": set(_shared_memory()),
+        "threads": set(_threads()),
+        "processes": set(_children().items()),
+    }
 
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind():
     """No process, descriptor, thread or shared memory is left by a test."""
-    files, shared, threads, children = _open_files(), _shared_memory(), set(threading.enumerate()), _children()
+    before = _state()
     yield
-    gc.collect()
-    left = {fd: target for fd, target in _open_files().items() if files.get(fd) != target}
-    assert not left, f"descriptors left open: {left}"
-    assert not _shared_memory() - shared, "files left in /dev/shm"
-    new_threads = [t.name for t in set(threading.enumerate()) - threads if t.is_alive() and not t.daemon]
-    assert not new_threads, f"threads left: {new_threads}"
-    assert not _children() - children, "child processes left"
+    left = _left(before)
+    if left:
+        gc.collect()  # slow with torch loaded, so only where something is left that a cycle may hold
+        left = _left(before)
+    assert not left, f"left behind: {left}"
+
+
+def _left(before: dict[str, set[object]]) -> dict[str, set[object]]:
+    return {what: now - before[what] for what, now in _state().items() if now - before[what]}
 
 
 @pytest.fixture(scope="session")
 def samples_folder() -> Path:
     """The folder of real files, where the checkout has one beside it."""
     if not SAMPLES.is_dir():
-        pytest.skip(f"real sample files are not at {SAMPLES}")
+        pytest.skip("the real sample files, which may not be published, are not in ../shared/samples")
     return SAMPLES
 
 

@@ -2,10 +2,14 @@
 
 import copy
 import gc
+import io
+import marshal
 import multiprocessing
 import os
 import pickle
+import shutil
 import threading
+import types
 from functools import partial
 
 import numpy as np
@@ -15,8 +19,9 @@ from torch.utils.data import DataLoader
 
 import fastload
 from fastload import PackedDataset
-from fastload.errors import LabelError, SampleError, UsageError
-from tests.support import run_python, same, write_tree
+from fastload.errors import CorruptError, DatasetError, LabelError, SampleError, UsageError
+from fastload.schema import Field, Schema
+from tests.support import MadeSample, run_python, same, write_store, write_tree
 
 NAME = "sequences/08/velodyne/000001"
 
@@ -114,6 +119,20 @@ def test_counts_and_info_need_no_data(packed, scans):
     assert info.fields["points"] == (counts[1], 4)
 
 
+def test_a_damaged_index_row_is_named(packed, tmp_path):
+    root = tmp_path / "d"
+    shutil.copytree(packed, root)
+    dataset = PackedDataset(root)
+    index = np.load(root / "index.npy")
+    index["shard"][2] = 4_000_000
+    with open(root / "index.npy", "wb") as file:
+        np.lib.format.write_array(file, index, version=(3, 0))
+    assert dataset.info(1).shard.startswith("shards/")
+    for read in (dataset.info, dataset.__getitem__):
+        with pytest.raises(CorruptError, match=r"index\.npy: row 2"):
+            read(2)
+
+
 def test_fields_are_read_alone_and_in_the_order_asked_for(packed, scans):
     sample = PackedDataset(packed, fields=["semantic", "points"])[0]
     assert list(sample) == ["semantic", "points", "name", "index"]
@@ -133,16 +152,70 @@ def test_columns_and_dtypes(packed, scans):
     assert sample["pose"].dtype == np.float32
 
 
+def _made(root, array):
+    """A dataset of one sample with a field `x`."""
+    schema = Schema((Field("x", dtype=str(array.dtype), shape=array.shape[1:], rows="points"),))
+    write_store(root, schema, [MadeSample("one", "train", {"x": array})])
+    return root
+
+
+LIMITS = {"bool": (False, True), "float32": (-1.5, 3e4), "complex64": (1j, 2)} | {
+    kind: (np.iinfo(kind).min, np.iinfo(kind).max) for kind in ("int8", "uint8", "int16", "uint16", "int64", "uint64")
+}
+
+
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")  # integers to float16, as asked for
+@pytest.mark.parametrize("stored", LIMITS)
+def test_no_conversion_changes_values_unasked(tmp_path, stored):
+    array = np.array([*LIMITS[stored], 1, 0], stored)
+    root = _made(tmp_path / "d", array)
+    for wanted in (*LIMITS, "float16", "int32", "uint32", ">i2", "complex128"):
+        dataset = PackedDataset(root, dtypes={"x": wanted})
+        kind = np.dtype(wanted).kind
+        if array.dtype.kind in {"b": "iufc", "i": "fc", "u": "fc", "f": "c"}.get(kind, ""):
+            with pytest.raises(UsageError, match=f"dtypes: field 'x' is {stored}, which {np.dtype(wanted)} would"):
+                len(dataset)
+            continue
+        limits = np.iinfo(wanted) if kind in "iu" else None
+        lost = [int(value) for value in array if not limits.min <= int(value) <= limits.max] if limits else []
+        if lost:
+            with pytest.raises(SampleError, match="d: sample one, field x: found") as caught:
+                dataset[0]
+            assert any(f"found {value}, which {np.dtype(wanted)} (" in str(caught.value) for value in lost)
+        else:
+            assert same(dataset[0]["x"], array.astype(wanted))
+
+
+def test_a_narrow_dtype_is_right_where_the_values_fit(tmp_path):
+    for name, values in (("fits", [0, 127, 5]), ("empty", [])):
+        root = _made(tmp_path / name, np.array(values, "uint16"))
+        assert same(PackedDataset(root, dtypes={"x": "int8"})[0]["x"], np.array(values, "int8"))
+
+
+def test_labels_are_held_against_the_dtype_after_the_map(packed, scans):
+    ids = PackedDataset(packed, label_map="semantickitti")[0]["semantic"]
+    mapped = PackedDataset(packed, label_map="semantickitti", dtypes={"semantic": "uint8"})[0]["semantic"]
+    assert same(mapped, ids.astype("uint8"))
+    with pytest.raises(SampleError, match=r"000000, field semantic: found \d+, which int8 \(-128 to 127\)") as caught:
+        PackedDataset(packed, dtypes={"semantic": "int8"})[0]
+    assert f"found {raw(scans, 'sequences/00/velodyne/000000')[1].max()}," in str(caught.value)
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
     ({"fields": ["colour"]}, "fields: no field 'colour' in this dataset; it has points"),
     ({"fields": "points"}, r"fields=\['points'\]"),
     ({"columns": {"points": ("x", "w")}}, "x, y, z, intensity; asked for x, w"),
     ({"columns": {"points": ()}}, "asked for none"),
+    ({"columns": ("x", "y")}, "give a dict by field"),
+    ({"dtypes": "float16"}, "give a dict by field"),
     ({"columns": {"points": "xyz"}}, "tuple of names"),
     ({"columns": {"pose": ("x",)}}, "no named columns"),
     ({"dtypes": {"colour": "float16"}}, "no field 'colour'"),
     ({"dtypes": {"points": "flaot"}}, "'flaot' is not a numpy dtype"),
     ({"dtypes": {"points": object}}, "not a dtype of numbers"),
+    ({"dtypes": {"points": "int32"}}, "dtypes: field 'points' is float32, which int32 would change"),
+    ({"dtypes": {"pose": "bool"}}, "field 'pose' is float64, which bool would change"),
+    ({"dtypes": {"semantic": bool}}, "field 'semantic' is uint16, which bool would change"),
     ({"verify": "sometimes"}, "none of 'once'"),
     ({"ignore_index": 255}, "give label_map="),
     ({"label_map": "semantickity"}, "semantickitti"),
@@ -202,9 +275,57 @@ def test_subsets(packed):
     assert chosen.subset([1])[0]["name"] == dataset.names[0]
     assert len(dataset.subset([])) == 0
     assert dataset.subset(np.arange(2)).fingerprint != dataset.subset([1, 0]).fingerprint != dataset.fingerprint
-    for wrong in ([6], [-7], [0.5], [[0]], [True, False], ["a"]):
+    for wrong in ([6], [-7], np.array([2**64 - 1], np.uint64), [0.5], [[0]], [True, False], ["a"]):
         with pytest.raises(UsageError, match="subset"):
             dataset.subset(wrong)
+
+
+def _names_of(dataset, results):
+    try:
+        results.put(list(dataset.names))
+    except DatasetError as error:
+        results.put(str(error))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_subset_of_what_was_packed_anew_since_does_not_open(tmp_path):
+    source = write_tree(tmp_path / "source", {f"00/{i:06d}": 10 for i in range(4)})
+    root = tmp_path / "d"
+    fastload.pack(source, root)
+    dataset = PackedDataset(root)
+    chosen, shared = dataset.subset([1, 3]), PackedDataset(root).subset([0])
+    inner, pickled = chosen.subset([1]), pickle.dumps(chosen)
+    names = list(chosen.names)
+    (source / "sequences/00/velodyne/000000.bin").unlink()
+    (source / "sequences/00/labels/000000.label").unlink()
+    fastload.pack(source, root, overwrite=True)
+    for subset in (chosen, inner, shared, pickle.loads(pickled), copy.copy(chosen), copy.deepcopy(chosen)):
+        subset.close()
+        with pytest.raises(DatasetError, match="packed anew since this subset was made"):
+            subset[0]
+    context = multiprocessing.get_context("spawn")
+    results = context.SimpleQueue()
+    child = context.Process(target=_names_of, args=(chosen, results))
+    child.start()
+    assert "packed anew" in results.get()
+    child.join()
+    child.close()
+    results.close()
+    dataset.close()
+    assert len(dataset) == 3  # the whole dataset is whatever is there
+    assert list(dataset.subset([0, 2]).names) == names
+    fastload.pack(source, root, overwrite=True, shard_size="1GB")  # the same bytes: the same samples
+    assert list(dataset.subset([0, 2]).names) == names
+
+
+def test_a_subset_outlives_packing_the_same_again(tmp_path):
+    source = write_tree(tmp_path / "source", {f"00/{i:06d}": 10 for i in range(3)})
+    fastload.pack(source, tmp_path / "d")
+    chosen = PackedDataset(tmp_path / "d").subset([2])
+    name = chosen[0]["name"]
+    fastload.pack(source, tmp_path / "d", overwrite=True)
+    chosen.close()
+    assert chosen[0]["name"] == name
 
 
 def test_fingerprints_tell_what_is_read(packed):
@@ -222,6 +343,21 @@ def test_transform_gets_the_sample_and_gives_the_result(packed, scans):
     assert same(dataset[0]["points"], raw(scans, dataset.names[0])[0] * 2)
 
 
+def broken(sample):
+    raise KeyError("foo")
+
+
+def test_an_error_of_the_transform_is_its_own_and_names_the_sample(packed):
+    with pytest.raises(KeyError, match="foo") as caught:
+        PackedDataset(packed, "val", transform=broken)[1]
+    if hasattr(caught.value, "__notes__"):
+        assert NAME in caught.value.__notes__[0]
+
+
+def test_names_say_whose_they_are(packed):
+    assert "names of PackedDataset" in repr(PackedDataset(packed).names)
+
+
 def test_copies_and_pickles_are_small_and_equal(packed):
     dataset = PackedDataset(packed, "val", fields=["points"], transform=double, label_map="semantickitti")
     for _ in range(2):  # before and after the first read
@@ -232,9 +368,153 @@ def test_copies_and_pickles_are_small_and_equal(packed):
             assert equal(other[2], dataset[2])
 
 
-def test_a_transform_that_cannot_be_pickled_is_named(packed):
-    with pytest.raises(pickle.PicklingError, match=r"transform=<function .*lambda"):
-        pickle.dumps(PackedDataset(packed, transform=lambda sample: sample))
+def keep(sample, *_, **__):
+    return sample
+
+
+class Counts:
+    """A transform that counts its calls in memory that processes share."""
+
+    def __init__(self, context):
+        self.calls = context.Value("i", 0)
+
+    def __call__(self, sample):
+        with self.calls.get_lock():
+            self.calls.value += 1
+        return sample
+
+
+def _loader(dataset, method):
+    return DataLoader(dataset, batch_size=2, num_workers=1, collate_fn=dataset.collate, multiprocessing_context=method)
+
+
+def _local_transforms():
+    class Local:
+        def __call__(self, sample):
+            return sample
+
+        def method(self, sample):
+            return sample
+
+        @classmethod
+        def of_class(cls, sample):
+            return sample
+
+    def local(sample):
+        return sample
+
+    return {
+        "lambda": lambda sample: sample,
+        "function": local,
+        "instance": Local(),
+        "class": Local,
+        "method": Local().method,
+        "class method": Local.of_class,
+        "partial": partial(local, 1),
+        "partial of partial": partial(partial(lambda sample, *_: sample, 1), 2),
+        "argument": partial(keep, local),
+        "keyword": partial(keep, key=lambda: 1),
+    }
+
+
+@pytest.mark.parametrize("kind", _local_transforms())
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.filterwarnings("ignore:Got pickle error:UserWarning")  # torch's own, on top of the error
+def test_a_local_transform_is_named_when_it_cannot_be_sent_to_a_worker(packed, kind, method):
+    transform = _local_transforms()[kind]
+    with pytest.raises(pickle.PicklingError, match="transform=") as caught:
+        iter(_loader(PackedDataset(packed, transform=transform), method))
+    for part in (repr(transform), "at the top of a module", "multiprocessing_context='fork'"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_transform_may_hold_what_only_a_worker_can_be_sent(packed, method):
+    transform = Counts(multiprocessing.get_context(method))
+    assert len(list(_loader(PackedDataset(packed, transform=transform), method))) == 3
+    assert transform.calls.value == 6
+    with pytest.raises(RuntimeError, match="inheritance"):
+        pickle.dumps(PackedDataset(packed, transform=transform))
+
+
+class SentByItself:
+    """Its instances' class is found by no name, yet they say how they are pickled."""
+
+    def __reduce__(self):
+        return partial, (keep,)
+
+
+SentByItself.__qualname__ = "somewhere.<locals>.SentByItself"
+
+
+@pytest.mark.parametrize("transform", [keep, partial(keep, key=1), SentByItself(), None], ids=str)
+def test_a_transform_that_can_be_sent_is_sent(packed, transform):
+    assert len(list(_loader(PackedDataset(packed, transform=transform), "spawn"))) == 3
+
+
+class CodePickler(pickle.Pickler):
+    """Sends functions as their code, as cloudpickle does."""
+
+    def reducer_override(self, value):
+        if isinstance(value, types.FunctionType) and "<lambda>" in value.__qualname__:
+            return _function_of, (marshal.dumps(value.__code__),)
+        return NotImplemented
+
+
+def _function_of(code):
+    return types.FunctionType(marshal.loads(code), {})
+
+
+def test_what_another_pickler_can_do_is_left_to_it(packed):
+    dataset = PackedDataset(packed, transform=lambda sample: {"twice": sample["points"] * 2})
+    sent = io.BytesIO()
+    CodePickler(sent).dump(dataset)
+    assert same(pickle.loads(sent.getvalue())[0]["twice"], dataset[0]["twice"])
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):  # pickle's own words
+        pickle.dumps(dataset)
+
+
+class PickledOnce:
+    def __init__(self):
+        self.times = 0
+
+    def __getstate__(self):
+        self.times += 1
+        return {}
+
+
+def test_a_transform_is_pickled_once(packed):
+    transform = PickledOnce()
+    pickle.dumps(PackedDataset(packed, transform=transform))
+    assert transform.times == 1
+
+
+class Remembers:
+    """A transform with state, which may know its dataset."""
+
+    def __init__(self):
+        self.seen = []
+        self.dataset = None
+
+    def __call__(self, sample):
+        self.seen.append(sample["index"])
+        return sample
+
+
+def test_a_deep_copy_has_a_transform_of_its_own_and_a_copy_shares_it(packed):
+    shared = Remembers()
+    dataset = PackedDataset(packed, transform=shared).subset([3, 1])
+    shared.dataset = dataset
+    deep, both = copy.deepcopy(dataset), copy.deepcopy((dataset, shared, dataset))
+    assert deep.transform is not shared
+    assert deep.transform.dataset is deep
+    assert both[0] is both[2]
+    assert both[0].transform is both[1]
+    assert copy.copy(dataset).transform is shared
+    assert dataset.subset([0]).transform is shared
+    name = deep[0]["name"]
+    assert (deep.transform.seen, shared.seen) == ([0], [])
+    assert name == PackedDataset(packed).names[3]
 
 
 def test_opening_is_lazy(tmp_path):

@@ -11,14 +11,23 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastload.cli.streams import print_err, print_out
 from fastload.errors import UsageError
-from fastload.units import format_seconds, format_size, printable
+from fastload.units import format_seconds, format_size
 
 if TYPE_CHECKING:
     from fastload.packing.report import Progress
 
 PLAIN_LINE_EVERY_S = 60.0
 """Where stderr is no terminal, a line of progress comes this often."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that prints as the rest of the command does."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if message:
+            (print_out if file is sys.stdout else print_err)(message, end="")
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -39,12 +48,20 @@ def add_verb(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_common(parser)
+    parser.set_defaults(parser=parser)
     return parser
 
 
-def existing(path: str) -> Path:
+def given(path: str, argument: str) -> str:
+    """A path argument that is not empty, which would mean the current folder. Raises `UsageError` naming it."""
+    if not path:
+        raise UsageError(f"{argument}: the path is empty, as an unset variable leaves it; give a path")
+    return path
+
+
+def existing(path: str, argument: str) -> Path:
     """A path argument that has to exist. Raises `UsageError` naming it."""
-    found = Path(path)
+    found = Path(given(path, argument))
     if not found.exists():
         raise UsageError(f"{path}: there is no such file or folder")
     return found
@@ -53,18 +70,18 @@ def existing(path: str) -> Path:
 def say(text: str, options: argparse.Namespace) -> None:
     """A message for people, on stderr; none with `--quiet`."""
     if not options.quiet:
-        print(printable(text), file=sys.stderr, flush=True)
+        print_err(text)
 
 
 def show(text: str, options: argparse.Namespace) -> None:
     """The result for people, on stdout; none with `--json`."""
     if not options.json:
-        print(printable(text))
+        print_out(text)
 
 
 def print_json(values: Mapping[str, Any]) -> None:
     """The result for programs: one object on stdout."""
-    print(json.dumps(values))
+    print_out(json.dumps(values))
 
 
 class PlainProgress:
@@ -81,12 +98,10 @@ class PlainProgress:
         self._last = now
         rate = progress.done_bytes / (now - self._started)
         left = (progress.total_bytes - progress.done_bytes) / rate if rate else 0.0
-        print(
+        print_err(
             f"{progress.stage}: {progress.samples:,} of {progress.total_samples:,} samples,"
             f" {format_size(progress.done_bytes)} of {format_size(progress.total_bytes)},"
-            f" {format_size(rate)}/s, {format_seconds(left)} left",
-            file=sys.stderr,
-            flush=True,
+            f" {format_size(rate)}/s, {format_seconds(left)} left"
         )
 
 

@@ -30,7 +30,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(options: argparse.Namespace) -> int:
     """Print what the manifest says."""
-    existing(options.out)
+    existing(options.out, "OUT")
     from fastload.store.info import info
 
     found = info(options.out)
@@ -51,7 +51,7 @@ def describe(found: Info) -> str:
         ("points", "none" if found.points is None else f"{found.points:,}"),
         ("shards", f"{found.shards:,}, {format_size(found.bytes)}"),
         ("source", format_size(found.source_bytes)),
-        ("changed", "; ".join(found.lossy) or "nothing: all files come back byte for byte"),
+        ("changed", "; ".join(found.lossy) or "nothing: what was packed comes back byte for byte"),
         ("fingerprint", found.fingerprint),
     ]
     fields = [_describe_field(name, values) for name, values in found.fields.items()]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from fastload._version import __version__
 from fastload.cli import info, pack, unpack, verify
+from fastload.cli.common import Parser, print_json
+from fastload.cli.streams import OutputError, open_streams, print_err
 from fastload.errors import FastloadError, SourceError, UsageError
 from fastload.units import printable
 
@@ -28,7 +27,7 @@ examples:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fastload",
         description="Pack LiDAR scans and images into shards that PyTorch reads at memory speed.",
         epilog=_EPILOG,
@@ -43,16 +42,33 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Gives its exit code."""
-    options = build_parser().parse_args(arguments)
+    options = argparse.Namespace(verb=None)
+    with open_streams():
+        try:
+            return _run(_parse(arguments, options))
+        except KeyboardInterrupt:
+            again = getattr(options, "again", "run the same command again to start over")
+            print_err(f"{_command(options)}: interrupted; {again}")
+            return INTERRUPTED
+        except OutputError as error:
+            if not isinstance(error.__cause__, BrokenPipeError):  # as `| head` does: its reader has read enough
+                print_err(f"{_command(options)}: standard output takes no more: {error}")
+            return FAILED
+
+
+def _parse(arguments: Sequence[str] | None, options: argparse.Namespace) -> argparse.Namespace:
+    """The options; the words of a verb that takes several may stand before, between and behind its options."""
+    _, rest = build_parser().parse_known_args(arguments, options)
+    if rest and hasattr(options, "words") and not any(word.startswith("-") for word in rest):
+        options.words += rest
+    elif rest:
+        options.parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return options
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         code: int = options.run(options)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader of our output went away, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
-    except KeyboardInterrupt:
-        _say(f"fastload {options.verb}: interrupted; run the same command again to start over")
-        return INTERRUPTED
     except UsageError as error:
         return _fail(options, error, WRONG_USAGE)
     except (FastloadError, OSError, MemoryError) as error:
@@ -60,11 +76,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _command(options: argparse.Namespace) -> str:
+    return f"fastload {options.verb}" if options.verb else "fastload"
+
+
 def _fail(options: argparse.Namespace, error: Exception, code: int) -> int:
     text = _text(error)
+    print_err(f"{_command(options)}: {text}")
     if options.json:
-        print(json.dumps(_error_json(options.verb, error, text)))
-    _say(f"fastload {options.verb}: {text}")
+        print_json(_error_json(options.verb, error, text))
     return code
 
 
@@ -86,7 +106,3 @@ def _text(error: Exception) -> str:
     if isinstance(error, OSError) and not isinstance(error, FastloadError):
         return f"{error.filename or ''}: {error.strerror or error}".lstrip(": ")
     return str(error)
-
-
-def _say(text: str) -> None:
-    print(printable(text), file=sys.stderr, flush=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from fastload.cli.common import add_verb, existing, print_json, progress_of, say, show
+from fastload.cli.common import add_verb, existing, given, print_json, progress_of, say, show
 from fastload.errors import UsageError, list_problems
 from fastload.units import count_of, format_seconds, format_size
 
@@ -38,7 +38,9 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
                         help="YAML or JSON file: split name -> sequences (default: the official split)")  # fmt: skip
     parser.add_argument("--subset", action="store_true",
                         help="sequences are incomplete: take poses and times by scan number")  # fmt: skip
-    parser.add_argument("--overwrite", action="store_true", help="replace a dataset that is at OUT already")
+    parser.add_argument("--overwrite", action="store_true",
+                        help="replace a dataset that is at OUT already; it is removed before the new one is written,"
+                        " once all sources have been read: a disk that runs full then leaves neither")  # fmt: skip
     parser.add_argument("--skip-bad", action="store_true",
                         help="leave bad samples out and list them; reads the source twice")  # fmt: skip
     parser.add_argument("--force", action="store_true",
@@ -49,16 +51,22 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 def run(options: argparse.Namespace) -> int:
     """Pack, and say what was packed, left out and ignored."""
     if len(options.words) not in (2, 3):
-        raise UsageError(f"{len(options.words)} arguments; expected [LAYOUT] SRC OUT, see fastload pack --help")
+        raise UsageError(
+            f"SRC and OUT are needed, and LAYOUT may stand before them; found {' '.join(options.words)!r}:"
+            " fastload pack [LAYOUT] SRC OUT"
+        )
     *layouts, source, out = options.words
-    existing(source)
+    folder = existing(source, "SRC")
+    given(out, "OUT")
+    if options.splits is not None:
+        given(options.splits, "--splits")
     from fastload.layouts.registry import detect_layout
     from fastload.packing.run import DEFAULT_SHARD_SIZE, pack
 
-    layout = layouts[0] if layouts else detect_layout(existing(source)).name
+    layout = layouts[0] if layouts else detect_layout(folder).name
     if not layouts:
         say(f"layout: {layout} (detected)", options)
-    arguments = {"splits": options.splits} if options.splits else {}
+    arguments = {"splits": options.splits} if options.splits is not None else {}
     if options.subset:
         arguments["subset"] = True
     with progress_of(options) as progress:
@@ -66,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
             source,
             out,
             layout=layout,
-            shard_size=options.shard_size or DEFAULT_SHARD_SIZE,
+            shard_size=DEFAULT_SHARD_SIZE if options.shard_size is None else options.shard_size,
             overwrite=options.overwrite,
             skip_bad=options.skip_bad,
             force=options.force,
@@ -78,7 +86,8 @@ def run(options: argparse.Namespace) -> int:
     if report.ignored:
         say(_describe_ignored(report.ignored), options)
     if report.problems:
-        say(f"left out or forced: {list_problems(report.problems)}", options)
+        what = "left out, or packed all the same (--force)" if options.force else "left out"
+        say(f"{what}: {list_problems(report.problems)}", options)
     if options.json:
         print_json(report.to_json())
     elif not options.quiet:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from fastload.cli.common import add_verb, existing, print_json, progress_of, show
+from fastload.cli.common import add_verb, existing, given, print_json, progress_of, show
 from fastload.units import count_of, format_seconds, format_size
 
 _EPILOG = """\
@@ -24,12 +24,13 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--split", help="only the samples of this split")
     parser.add_argument("--name", action="append", metavar="GLOB", help="only samples whose name matches; repeatable")
     parser.add_argument("--overwrite", action="store_true", help="write into a folder that is not empty")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, again="run the same command with --overwrite to start over")
 
 
 def run(options: argparse.Namespace) -> int:
     """Unpack, and say what was written."""
-    existing(options.out)
+    existing(options.out, "OUT")
+    given(options.dest, "DEST")
     from fastload.packing.unpack import unpack
 
     with progress_of(options) as progress:

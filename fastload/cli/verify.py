@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from fastload.cli.common import add_verb, existing, print_json, progress_of, show
-from fastload.units import count_of, format_seconds, format_size, printable
+from fastload.cli.streams import print_err
+from fastload.errors import MAX_PROBLEMS_IN_MESSAGE
+from fastload.units import count_of, format_seconds, format_size
 
 _EPILOG = """\
 examples:
@@ -31,7 +32,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(options: argparse.Namespace) -> int:
     """Check, and print each problem."""
-    existing(options.out)
+    existing(options.out, "OUT")
     from fastload.packing.verify import verify
 
     with progress_of(options) as progress:
@@ -39,8 +40,10 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(report.to_json())
         return 0 if report.ok else 1
-    for problem in report.problems:
-        print(printable(f"{problem.shard or ''}: {problem}" if problem.path else str(problem)), file=sys.stderr)
+    for problem in report.problems[:MAX_PROBLEMS_IN_MESSAGE]:
+        print_err(str(problem))
+    if len(report.problems) > MAX_PROBLEMS_IN_MESSAGE:
+        print_err(f"... and {len(report.problems) - MAX_PROBLEMS_IN_MESSAGE:,} more; --json lists all")
     if not options.quiet:
         verdict = "ok" if report.ok else count_of(len(report.problems), "problem")
         show(

@@ -66,12 +66,14 @@ def _map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def as_array(value: object) -> Array | None:
-    """A sample's value as something to copy from; None for what torch has no tensor for (text, objects, ...).
+    """A sample's value as something to copy from; None for what torch has no tensor for (text, objects, masks, ...).
 
     Never a copy of an array, and never part of an autograd graph: a batch is data.
     """
     if isinstance(value, Tensor):
         return _as_plain_tensor(value)
+    if isinstance(value, np.ma.MaskedArray):
+        return None  # as an array it would show the values that its mask hides
     if isinstance(value, (np.ndarray, np.generic)):
         array = np.asarray(value)
         return array if _dtype_key(array) in _TORCH_DTYPES else None
@@ -128,6 +130,8 @@ def write(target: Tensor, pieces: Iterable[tuple[Place, Array]]) -> None:
 def _as_plain_tensor(tensor: Tensor) -> Array | None:
     if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
         return None
+    if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+        return None  # made of several others: a MaskedTensor, for example
     tensor = tensor.detach()
     if tensor.dtype in _UNSIGNED:
         tensor = tensor.cpu()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fastload.collation.batch import Array, Batch, as_array, common_device, fits, new_tensor, torch_dtype, write
-from fastload.collation.samples import Sample, check_samples, describe, list_first, who
+from fastload.collation.samples import Sample, check_samples, describe, how_to_convert, list_first, who
 from fastload.errors import CollateError, UsageError
 from fastload.schema import RESERVED_NAMES, Schema
 
@@ -151,8 +151,8 @@ class Collate:
         array = as_array(value)
         if array is None:
             raise CollateError(
-                f"field {name!r}: {who(samples, i)} has {describe(value)}; expected an array, a tensor, a"
-                " number or text; convert it in the transform, or keep it as it is:"
+                f"field {name!r}: {who(samples, i)} has {describe(value)}; expected an array of numbers or bools,"
+                f" a tensor, a number or text; {how_to_convert(value)}, or keep it as it is:"
                 f" {self._line(samples, name, 'list')}"
             )
         if not fits(array):

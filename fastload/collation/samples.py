@@ -14,6 +14,7 @@ from fastload.schema import RESERVED_NAMES
 BATCH_NAMES = RESERVED_NAMES - {"name", "index"}
 """Names that a batch adds: no sample may bring them."""
 MAX_SAMPLES_IN_MESSAGE = 8
+MAX_VALUE_LETTERS = 40
 
 Sample: TypeAlias = Mapping[str, Any]
 
@@ -22,7 +23,11 @@ def check_samples(samples: Iterable[Sample]) -> list[Sample]:
     """The samples as a list: dicts with the same fields, none of them a name that only a batch has."""
     if isinstance(samples, Mapping):
         raise CollateError("found one sample (a dict); expected a list of samples: collate([sample])")
-    found = list(samples)
+    try:
+        each = iter(samples)
+    except TypeError as error:
+        raise CollateError(f"found {describe(samples)}; expected a list of samples: collate([sample])") from error
+    found = list(each)
     if not found:
         raise CollateError("found no samples; expected at least one; a batch sampler must not give empty batches")
     for i, sample in enumerate(found):
@@ -89,9 +94,25 @@ def list_first(values: Sequence[Any], samples: list[Sample]) -> str:
 
 def describe(value: object) -> str:
     """What a value is, in a few words."""
+    if isinstance(value, np.ma.MaskedArray):
+        return f"a masked array of {value.dtype}"
     if isinstance(value, (np.ndarray, np.generic)):
-        return f"an array of {value.dtype}"
+        return f"an array of {_shorten(str(value.dtype))}"
     if isinstance(value, Tensor):
-        return f"a tensor of layout {value.layout}"
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= 40 else text[:37] + '...'}"
+        return f"a tensor ({type(value).__name__}, {value.layout})"
+    return "None" if value is None else f"{type(value).__name__} {_shorten(repr(value))}"
+
+
+def how_to_convert(value: object) -> str:
+    """How a transform makes numbers of a value that is none."""
+    if isinstance(value, np.ma.MaskedArray):
+        return "fill it first, as a batch has no place for its mask (.filled(0), or one field more with the mask)"
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.names:
+        return "make a plain array of it (numpy.lib.recfunctions.structured_to_unstructured) in the transform"
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "mM":
+        return "make numbers of it (.astype('int64')) in the transform"
+    return "convert it in the transform"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_VALUE_LETTERS else text[: MAX_VALUE_LETTERS - 3] + "..."

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fastload.errors import CorruptError, DatasetError, DatasetNotFoundError, VersionError
@@ -185,6 +185,7 @@ def _check_open_shard(run: _Run, number: int, shard: ShardEntry, fd: int, counte
         run.problems.append(_problem(shard.file, error.kind, error.found, error.expected))
         entries = list(_entries_by_index(run, number, shard))
     _check_counts(run, shard, entries, walked=len(run.problems) == before)
+    entries = _leave_out_cut(run, shard, entries, size)
     for entry in entries:
         _check_record(run, number, shard, fd, entry)
         if int.from_bytes(entry.key, "big") < ATTACHMENT_BIT:
@@ -192,6 +193,18 @@ def _check_open_shard(run: _Run, number: int, shard: ShardEntry, fd: int, counte
     if not run.quick and len(run.problems) == before and digest_file(fd) != shard.xxh3_128:
         found = "bytes outside the records that are not as written"
         run.problems.append(_problem(shard.file, "digest", found, f"digest {shard.xxh3_128}"))
+
+
+def _leave_out_cut(run: _Run, shard: ShardEntry, entries: Sequence[pages.Entry], size: int) -> list[pages.Entry]:
+    """The records that lie inside the file; those behind its end are one problem, not one each."""
+    inside = [entry for entry in entries if entry.offset + entry.nbytes <= size]
+    cut = len(entries) - len(inside)
+    if cut:
+        key = min(int.from_bytes(entry.key, "big") for entry in entries if entry.offset + entry.nbytes > size)
+        found = f"{cut} records that do not end inside the file of {size:,} bytes, from this one on"
+        problem = _problem(shard.file, "size", found, f"{shard.bytes:,} bytes as dataset.json says")
+        run.problems.append(replace(problem, sample=_known_name(run, key), index=key if key < ATTACHMENT_BIT else None))
+    return inside
 
 
 def _entries_by_index(run: _Run, number: int, shard: ShardEntry) -> Iterator[pages.Entry]:
@@ -298,8 +311,11 @@ def _check_totals(run: _Run) -> None:
 def _check_row(run: _Run, number: int, entry: pages.Entry, prefix: Prefix, header: Header, key: int) -> None:
     """Hold the record against index and names."""
     row = make_row(run.manifest.schema, number, entry.offset, prefix, header)
-    if run.index is not None and key < len(run.index) and run.index[key].item() != row:
-        raise DamageError(f"a record whose index row is {row}", f"{run.index[key].item()} by the index", kind="index")
+    if run.index is not None and key < len(run.index):
+        columns = run.index.dtype.names or ()
+        for column, found, said in zip(columns, row, run.index[key].item(), strict=True):
+            if found != said:
+                raise DamageError(f"a record with {column} {found}", f"{said} by the index", kind="index")
     wanted = _known_name(run, key)
     if wanted is not None and header.name != wanted:
         raise DamageError(f"the record of {header.name!r}", f"{wanted!r} by names.bin", kind="names")

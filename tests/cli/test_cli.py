@@ -1,9 +1,11 @@
 """The command: exit codes, what goes to stdout and stderr, and no traceback."""
 
 import fcntl
+import io
 import json
 import os
 import pty
+import shlex
 import signal
 import struct
 import subprocess
@@ -132,6 +134,39 @@ def test_help_has_examples(verb, capsys):
     assert "examples:" in text
     assert "--json" in text
     assert max(map(len, text.splitlines())) <= 120
+    assert text.isascii()
+
+
+def test_help_says_what_an_overwrite_may_cost(capsys):
+    with pytest.raises(SystemExit):
+        main(["pack", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "removed before the new one is written" in text
+    assert "leaves neither" in text
+
+
+@pytest.mark.parametrize("words", ["{source} --shard-size 1MB {out}", "--overwrite {source} --force {out}",
+                                   "semantickitti --quiet {source} {out}", "{source} {out} --subset"])  # fmt: skip
+def test_words_and_options_may_be_mixed(source, tmp_path, words):
+    assert main(["pack", *words.format(source=source, out=tmp_path / "out").split()]) == 0
+    assert (tmp_path / "out/dataset.json").exists()
+
+
+def test_verify_lists_the_first_problems_and_counts_the_rest(tmp_path, capsys):
+    scans = write_tree(tmp_path / "source", {f"00/{i:06d}": 10 for i in range(30)})
+    run(capsys, "pack", scans, tmp_path / "out")
+    index = tmp_path / "out/index.npy"
+    data = bytearray(index.read_bytes())
+    shard = tmp_path / "out/shards/00000.lmdb"
+    records = shard.read_bytes()
+    for scan in scans.glob("sequences/00/velodyne/*"):
+        records = records.replace(scan.read_bytes(), bytes(160))
+    shard.write_bytes(records)
+    index.write_bytes(data)
+    code, _, err = run(capsys, "verify", tmp_path / "out")
+    assert code == 1
+    assert len(err.splitlines()) == 21
+    assert err.splitlines()[-1] == "... and 10 more; --json lists all"
 
 
 def test_quiet_says_nothing(source, tmp_path):
@@ -184,9 +219,19 @@ def test_a_bar_with_rate_and_time_left_on_a_terminal(scans, tmp_path):
     assert b"%|" in shown
 
 
+SLOW_PACK = """
+import sys, time
+from fastload.cli.main import main
+from fastload.packing import execute
+real = execute.ProgressCounter.add
+execute.ProgressCounter.add = lambda self, nbytes: (time.sleep(0.5), real(self, nbytes))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def test_ctrl_c_is_130_and_leaves_no_dataset(tmp_path):
-    source = write_tree(tmp_path / "source", {f"00/{i:06d}": 60_000 for i in range(60)})
-    command = [sys.executable, "-m", "fastload", "pack", str(source), str(tmp_path / "out"), "--shard-size", "5MB"]
+    source = write_tree(tmp_path / "source", {f"00/{i:06d}": 100 for i in range(60)})
+    command = [sys.executable, "-c", SLOW_PACK, "pack", str(source), str(tmp_path / "out"), "--shard-size", "5kB"]
     process = subprocess.Popen(command, cwd=REPO, stderr=subprocess.PIPE, text=True)
     while not list((tmp_path / "out/shards").glob("*.lmdb")) and process.poll() is None:
         time.sleep(0.002)
@@ -198,20 +243,6 @@ def test_ctrl_c_is_130_and_leaves_no_dataset(tmp_path):
     assert not (tmp_path / "out/dataset.json").exists()
 
 
-def test_a_closed_pipe_is_no_traceback(packed):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fastload", "info", str(packed)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=REPO,
-    )
-    process.stdout.close()
-    err = process.stderr.read()
-    process.stderr.close()
-    process.wait()
-    assert b"Traceback" not in err
-
-
 def test_names_that_are_no_utf8_can_be_printed(tmp_path):
     source = write_tree(tmp_path / "source", {"00/000000": 5})
     (source / os.fsdecode(b"odd\xff.txt")).write_text("x")
@@ -220,6 +251,205 @@ def test_names_that_are_no_utf8_can_be_printed(tmp_path):
     assert done.returncode == 0, done.stderr
     assert r"odd\udcff.txt" in done.stderr or r"odd\xff.txt" in done.stderr
     assert run_fastload("pack", source, tmp_path / "o2", "--json", env=environment).returncode == 0
+
+
+def run_with(redirections, *arguments, python=(), **options):
+    """Run the command from a shell with these redirections: `>&-` closes stdout, `2>&-` stderr."""
+    words = shlex.join([sys.executable, *python, "-m", "fastload", *map(str, arguments)])
+    return subprocess.run(
+        ["bash", "-c", f"{words} {redirections}"], capture_output=True, text=True, cwd=REPO, timeout=120, **options
+    )
+
+
+@pytest.fixture
+def out(source, tmp_path):
+    fastload.pack(source, tmp_path / "ready")
+    return tmp_path / "ready"
+
+
+CLOSED = (">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-")
+
+
+@pytest.mark.parametrize("closed", CLOSED)
+def test_closed_streams_change_nothing_else(out, source, tmp_path, closed):
+    for number, (code, *arguments) in enumerate((
+        (0, "info", out),
+        (0, "info", out, "--json"),
+        (0, "verify", out),
+        (0, "pack", source, tmp_path / "new"),
+        (0, "unpack", out, tmp_path / "again"),
+        (2, "info", tmp_path / "nowhere"),
+        (2, "info", tmp_path / "nowhere", "--json"),
+        (1, "verify", source),
+        (2, "bogus"),
+        (0, "--help"),
+    )):  # fmt: skip
+        done = run_with(closed, *arguments)
+        assert (number, done.returncode) == (number, code), done.stderr
+        if ">&-" in closed.split():
+            assert done.stdout == ""
+        elif arguments[-1] == "--json":
+            json.loads(done.stdout)
+        elif code == 2:
+            assert done.stdout == ""
+        assert ("2>&-" in closed and done.stderr == "") or "Traceback" not in done.stderr
+    assert tree_bytes(tmp_path / "again") == tree_bytes(source)
+    assert tree_bytes(tmp_path / "new") == tree_bytes(out)  # nothing that was printed went into a file of ours
+
+
+def test_files_do_not_get_the_numbers_of_closed_streams(out):
+    code = """
+import os, sys
+from fastload.cli import streams
+assert sys.stdout is None and sys.stderr is None
+with streams.open_streams():
+    print("to nobody"); print("to nobody", file=sys.stderr); os.write(1, b"x"); os.write(2, b"x")
+    assert [os.get_inheritable(fd) for fd in (0, 1, 2)] == [True] * 3
+    fd = os.open(sys.argv[1], os.O_RDONLY)
+    assert fd > 2, fd
+assert sys.stdout is None and sys.stderr is None
+"""
+    words = shlex.join([sys.executable, "-W", "error", "-c", code, str(out / "dataset.json")])
+    assert subprocess.run(["bash", "-c", f"{words} <&- >&- 2>&-"], cwd=REPO).returncode == 0
+
+
+@pytest.mark.parametrize("python", [(), ("-u",)])
+@pytest.mark.parametrize("arguments", [
+    ("info", "{out}"), ("info", "{out}", "--json"), ("verify", "{out}"), ("verify", "{out}", "--json"),
+    ("unpack", "{out}", "{tmp}/again"), ("pack", "semantickitti", "{source}", "{tmp}/new"),
+    ("info", "{tmp}/nowhere", "--json"), ("--help",), ("--version",), ("info", "--help"),
+], ids=" ".join)  # fmt: skip
+def test_a_full_stdout_is_a_message_and_1(out, source, tmp_path, arguments, python):
+    words = [word.format(out=out, source=source, tmp=tmp_path) for word in arguments]
+    done = run_with(">/dev/full", *words, python=python)
+    assert done.returncode == 1
+    *others, last = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]
+    assert last.startswith("fastload")
+    assert last.endswith(": standard output takes no more: No space left on device")
+    assert len(others) == ("nowhere" in words[1] if len(words) > 1 else 0)  # the error itself, and no traceback
+
+
+@pytest.mark.parametrize("lost", ["2>/dev/full", "2> >(true)", "2>&1 >/dev/null | true; exit ${PIPESTATUS[0]}"])
+def test_a_stderr_that_takes_no_more_changes_no_exit_code(out, source, tmp_path, lost):
+    assert run_with(lost, "verify", out).returncode == 0
+    assert run_with(lost, "pack", source, tmp_path / "new").returncode == 0
+    assert run_with(lost, "bogus").returncode == 2
+    assert run_with(lost, "info", tmp_path / "nowhere").returncode == 2
+    assert fastload.verify(tmp_path / "new").ok
+
+
+def test_a_reader_that_went_away_is_no_message(out):
+    for arguments in (("info", out), ("verify", out, "--json"), ("--help",)):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fastload", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=REPO,
+        )
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        process.stderr.close()
+        assert process.wait() == 1
+
+
+@pytest.mark.parametrize("environment", [
+    {"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "latin-1"}, {"PYTHONIOENCODING": "utf-16-le"},
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+], ids=str)  # fmt: skip
+def test_all_that_is_printed_suits_the_stream(source, tmp_path, environment):
+    source = source.rename(tmp_path / "quellé 源")
+    (source / "été.txt").write_text("x")
+    out, broken = tmp_path / "geöffnet 開", tmp_path / "zerstört 壊"
+    environment = {**os.environ, **environment}
+    encoding = environment.get("PYTHONIOENCODING", "ascii")
+    fastload.pack(source, broken)
+    shard = broken / "shards/00000.lmdb"
+    shard.write_bytes(
+        shard.read_bytes().replace((source / "sequences/00/velodyne/000000.bin").read_bytes(), b"?" * 384)
+    )
+    for code, *arguments in (
+        (0, "pack", source, out),
+        (0, "info", out),
+        (0, "info", out, "--json"),
+        (0, "verify", out),
+        (1, "verify", broken),
+        (1, "verify", broken, "--json"),
+        (0, "unpack", out, tmp_path / "zurück 戻"),
+        (2, "unpack", out, tmp_path / "x", "--split", "prüfung 試"),
+        (2, "info", tmp_path / "fehlt é 無", "--json"),
+        (2, "prüfe 試"),
+        (2, "info", out, "--é無"),
+    ):
+        command = [sys.executable, "-m", "fastload", *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, cwd=REPO, env=environment, timeout=120)
+        assert done.returncode == code, done.stderr.decode(encoding, "replace")
+        text, messages = done.stdout.decode(encoding), done.stderr.decode(encoding)
+        assert "Traceback" not in messages
+        if arguments[-1] == "--json":
+            json.loads(text)
+
+
+def test_a_stream_without_an_encoding_is_printed_to(out, monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert main(["info", str(out)]) == 0
+    assert stream.encoding is None
+    assert str(out) in stream.getvalue()
+
+
+@pytest.mark.parametrize(("arguments", "named"), [
+    (("pack", "", "{tmp}/new"), "SRC"), (("pack", "{source}", ""), "OUT"), (("pack", "", ""), "SRC"),
+    (("pack", "semantickitti", "", "{tmp}/new"), "SRC"), (("pack", "semantickitti", "{source}", ""), "OUT"),
+    (("pack", "{source}", "{tmp}/new", "--splits", ""), "--splits"),
+    (("pack", "{source}", "{tmp}/new", "--shard-size", ""), "shard_size"),
+    (("pack", "", "{source}", "{tmp}/new"), "layout ''"),
+    (("info", ""), "OUT"), (("verify", ""), "OUT"), (("verify", "", "--quick"), "OUT"),
+    (("unpack", "", "{tmp}/new"), "OUT"), (("unpack", "{out}", ""), "DEST"), (("unpack", "", ""), "OUT"),
+], ids=str)  # fmt: skip
+def test_an_empty_argument_is_wrong_usage_and_never_the_current_folder(
+    source, out, tmp_path, capsys, monkeypatch, arguments, named
+):
+    for folder in (source, out, tmp_path / "empty"):
+        folder.mkdir(exist_ok=True)
+        monkeypatch.chdir(folder)
+        before = tree_bytes(folder)
+        words = [word.format(source=source, out=out, tmp=tmp_path) for word in arguments]
+        code, text, err = run(capsys, *words)
+        assert (code, text) == (2, "")
+        assert f"fastload {arguments[0]}: {named}" in err.splitlines()[-1]
+        assert tree_bytes(folder) == before
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("where", ["build_parser", "_run"])
+def test_ctrl_c_at_any_time_within_main_is_130(capsys, monkeypatch, where):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"fastload.cli.main.{where}", interrupted)
+    code, out, err = run(capsys, "info", "x")
+    assert (code, out) == (130, "")
+    assert "interrupted" in err
+
+
+@pytest.mark.parametrize("module", [
+    "argparse", "fastload.cli.main", "fastload.cli.verify", "numpy", "fastload.store.info", "fastload.store.manifest",
+])  # fmt: skip
+def test_ctrl_c_during_an_import_is_130(out, module):
+    code = f"""
+import runpy, sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.modules.pop({module!r}, None)
+sys.meta_path.insert(0, Interrupt())
+sys.argv[:] = ["fastload", *sys.argv[1:]]
+runpy.run_module("fastload", run_name="__main__")
+"""
+    done = run_python(code, "info", out)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert "Traceback" not in done.stderr
 
 
 def test_import_and_help_load_neither_torch_nor_numpy():

@@ -8,6 +8,7 @@ import multiprocessing
 import pickle
 from collections import UserDict
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -499,6 +500,9 @@ def test_dtypes_that_differ():
         np.array(["2020-01-01"], "M8[D]"),
         np.zeros(2, "f4,i4"),
         np.zeros(2, np.longdouble),
+        np.timedelta64(3, "s"),
+        np.rec.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f4")]),
+        np.array([[1, 2], [3]], object),
         torch.eye(3).to_sparse(),
     ],
     ids=str,
@@ -507,6 +511,55 @@ def test_values_that_make_no_tensor(value):
     message = error_of(lambda: collate([{"x": 1, "name": "a"}, {"x": value, "name": "b"}]))
     assert "field 'x': sample 1 of the batch ('b') has" in message
     assert pasted(message, 0) == Collate(lists=("x",))
+
+
+@pytest.mark.parametrize(("value", "what", "way_out"), [
+    (np.zeros(2, "f4,i4"), "an array of [('f0', '<f4'), ('f1', '<i4')]", "structured_to_unstructured"),
+    (np.array(["2020-01-01"], "M8[D]"), "an array of datetime64[D]", ".astype('int64')"),
+    (np.array([None]), "an array of object", "convert it in the transform"),
+    (None, "None", "convert it in the transform"),
+])  # fmt: skip
+def test_a_value_that_makes_no_tensor_is_described_with_its_way_out(value, what, way_out):
+    for sample in ({"x": value}, {"points": value}):
+        message = error_of(partial(collate, [sample]))
+        assert f": sample 0 of the batch has {what}; expected an array of numbers or bools" in message
+        assert way_out in message
+
+
+def test_a_described_dtype_is_short():
+    wide = np.zeros(1, [(f"column_{i}", "f4") for i in range(200)])
+    assert len(error_of(lambda: collate([{"x": wide}]))) < 500
+
+
+@pytest.mark.parametrize("role", ["stack", "points", "padded"])
+@pytest.mark.parametrize("value", [
+    np.ma.masked_array([1.0, 2.0], [False, True]),
+    np.ma.masked_array([1.0, 2.0]),
+    np.ma.masked_array([[1, 2]], [[True, True]], "u2")[:, 0],
+    np.ma.masked,
+    np.ma.array([(1, 2.0)], dtype="i4,f4"),
+], ids=["float", "no mask", "row", "constant", "structured"])  # fmt: skip
+def test_a_mask_is_never_lost(value, role):
+    made = Collate(
+        layout="padded" if role == "padded" else "concat", per_point=("x",) if role != "stack" else ("points",)
+    )
+    message = error_of(lambda: made([{"x": np.ones(2), "name": "a"}, {"x": value, "name": "b"}]))
+    assert f"field 'x': sample 1 of the batch ('b') has a masked array of {value.dtype}" in message
+    assert ".filled(0)" in message
+    kept = pasted(message, 0)([{"x": value}])["x"]
+    assert kept[0] is value
+    if value.dtype.names is None and value.ndim:
+        assert_equal(collate([{"x": value.filled(0)}])["x"], value.filled(0)[None])
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*MaskedTensor:UserWarning")
+def test_a_tensor_made_of_others_is_no_plain_one():
+    masked = torch.masked.masked_tensor(torch.ones(2), torch.tensor([True, False]))
+    message = error_of(lambda: collate([{"x": masked}]))
+    assert "sample 0 of the batch has a tensor (MaskedTensor, torch.strided)" in message
+    assert pasted(message, 0)([{"x": masked}])["x"][0] is masked
+    assert collate([{"x": torch.nn.Parameter(torch.ones(2))}])["x"].tolist() == [[1, 1]]
 
 
 def test_a_per_point_field_that_is_a_single_value():
@@ -521,6 +574,22 @@ def test_no_samples():
 
 def test_one_sample_instead_of_a_list():
     assert "collate([sample])" in error_of(lambda: collate(scan(3)))
+
+
+@pytest.mark.parametrize("samples", [None, 5, 5.5, object(), np.array(5), torch.tensor(5), len], ids=str)
+def test_what_is_no_list_of_samples(samples):
+    message = error_of(lambda: collate(samples))
+    assert message.startswith("found ")
+    assert "expected a list of samples: collate([sample])" in message
+
+
+def test_an_error_of_a_generator_of_samples_is_its_own():
+    def broken():
+        yield scan(2)
+        raise TypeError("of the generator")
+
+    with pytest.raises(TypeError, match="of the generator"):
+        collate(broken())
 
 
 def test_a_sample_that_is_none():

@@ -1,5 +1,6 @@
 """Verify: every damage is found and named, and none ends the process."""
 
+import functools
 import json
 import os
 import shutil
@@ -162,25 +163,26 @@ def test_a_dataset_packed_anew_under_a_reader_is_old_data_or_one_error(tmp_path,
         assert all(np.array_equal(now[name], before[name]) for name in before)
 
 
-@pytest.mark.parametrize("bit", range(0, 64, 3))
 @pytest.mark.parametrize("column", ["offset", "shard", "header_bytes", "record_bytes", "rows_points", "present"])
-def test_any_flipped_bit_of_an_index_row_is_a_clear_error_or_right_data(dataset, column, bit):
+def test_any_flipped_bit_of_an_index_row_is_a_clear_error_or_right_data(dataset, column):
     store = open_store(dataset)
     start = (dataset / "index.npy").stat().st_size - len(store.index) * store.index.dtype.itemsize
     kind, position = store.index.dtype.fields[column][:2]
-    if bit >= kind.itemsize * 8:
-        return
     right = fastload.PackedDataset(dataset)[0]
-    flip(dataset / "index.npy", start + position + bit // 8, 1 << bit % 8)
-    loaded = fastload.PackedDataset(dataset)
-    for use in (lambda: loaded[0], lambda: loaded.info(0), lambda: fastload.unpack(dataset, dataset.parent / "u")):
-        try:
-            found = use()
-        except CorruptError:
-            continue
-        if isinstance(found, dict):
-            assert all(np.array_equal(found[name], right[name]) for name in found)
-    assert not fastload.verify(dataset, quick=True).ok
+    for bit in range(kind.itemsize * 8):
+        flip(dataset / "index.npy", start + position + bit // 8, 1 << bit % 8)
+        unpack = functools.partial(fastload.unpack, dataset, dataset.parent / "u")
+        loaded = fastload.PackedDataset(dataset)
+        for use in (functools.partial(loaded.__getitem__, 0), functools.partial(loaded.info, 0), unpack):
+            try:
+                found = use()
+            except CorruptError:
+                continue
+            if isinstance(found, dict):
+                assert all(np.array_equal(found[name], right[name]) for name in found)
+            shutil.rmtree(dataset.parent / "u", ignore_errors=True)
+        assert not fastload.verify(dataset, quick=True).ok
+        flip(dataset / "index.npy", start + position + bit // 8, 1 << bit % 8)
 
 
 def test_reads_of_more_than_two_gigabytes_go_on_where_they_stopped(dataset, monkeypatch):
@@ -241,6 +243,7 @@ def test_a_cut_shard_is_an_error_and_no_signal(dataset, keep, pad):
     command = run_fastload("verify", dataset)
     assert command.returncode == 1
     assert "shards/00000.lmdb" in command.stderr
+    assert pad or len(command.stderr.splitlines()) <= 5
     assert "Traceback" not in command.stderr
 
 

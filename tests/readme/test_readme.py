@@ -46,7 +46,7 @@ def test_readme_sets_up_with_two_commands():
 
 
 def test_readme_has_only_blocks_that_a_test_runs():
-    assert {language for language, _ in BLOCKS} == {"", "bash", "python"}
+    assert {language for language, _ in BLOCKS} == {"", "bash", "python", "yaml"}
     assert len(PYTHON) >= 2
 
 
@@ -60,7 +60,7 @@ def test_commands_of_the_readme_give_the_source_back(folder, scans):
     code = next(code for code in BASH if "unpack" in code)
     run(["bash", "-euc", code], folder, PATH=f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
     scan = Path("sequences/08/velodyne/000000.bin")
-    assert (folder / "my_scans_again" / scan).read_bytes() == (scans / scan).read_bytes()
+    assert (folder / ".demo" / "mine_again" / scan).read_bytes() == (scans / scan).read_bytes()
 
 
 @pytest.mark.parametrize("code", PYTHON)
@@ -72,6 +72,12 @@ def test_training_of_the_readme_learns(folder):
     printed = run([sys.executable, "-c", next(code for code in PYTHON if "backward" in code)], folder)
     first, last = (float(loss) for loss in re.findall(r"loss ([\d.]+)", printed))
     assert last < first
+
+
+def test_the_splits_of_the_readme_are_ones(folder):
+    (splits,) = [code for language, code in BLOCKS if language == "yaml"]
+    (folder / "splits.yaml").write_text(splits)
+    run([sys.executable, "-m", "fastload", "pack", ".demo/scans", "out", "--splits", "splits.yaml"], folder)
 
 
 def test_readme_names_only_verbs_and_files_that_exist():
