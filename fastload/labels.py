@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastload.errors import LabelError, UsageError
+from fastload.textfiles import ContentError, read_content
+from fastload.units import brief
 
 MAX_ID = 65535
 """Class ids are stored as uint16."""
@@ -269,25 +271,23 @@ def _check_ignore_index(ignore_index: int) -> int:
 
 
 def _read_yaml(path: Path) -> Any:
-    import yaml  # only who reads a file pays for it
-
     try:
-        return yaml.safe_load(path.read_bytes())
+        return read_content(path)
     except FileNotFoundError as error:
         raise UsageError(
             f"label_map {str(path)!r}: neither a built-in map ({_choices()}) nor a file; check the path"
         ) from error
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read as a label map ({error.strerror})") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not a YAML file: {error}") from error
+        raise UsageError(f"{path}: cannot be read as a label map ({error.strerror or error})") from error
+    except ContentError as error:
+        raise UsageError(f"{path}: not a YAML file of a label map: {error}; correct the file") from error
 
 
 def _section(values: Any, key: str, source: str) -> dict[Any, Any]:
     """The part `key` of a file: a mapping that is not empty."""
     if not isinstance(values, dict):
         raise UsageError(
-            f"{source}: found {_short(values)}; expected the keys labels, learning_map, learning_map_inv and"
+            f"{source}: found {brief(values)}; expected the keys labels, learning_map, learning_map_inv and"
             " learning_ignore, as in SemanticKITTI's semantic-kitti.yaml"
         )
     if key not in values:
@@ -295,7 +295,7 @@ def _section(values: Any, key: str, source: str) -> dict[Any, Any]:
         raise UsageError(f"{source}: key {key!r} is missing, found {found}; add it as in semantic-kitti.yaml")
     section = values[key]
     if not isinstance(section, dict) or not section:
-        raise UsageError(f"{source}: {key}: found {_short(section)}; expected lines such as '10: ...', by id")
+        raise UsageError(f"{source}: {key}: found {brief(section)}; expected lines such as '10: ...', by id")
     return section
 
 
@@ -308,12 +308,12 @@ def _ids(section: dict[Any, Any], where: str) -> dict[int, int]:
 
 def _check_id(value: Any, where: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_ID:
-        raise UsageError(f"{where}: found the id {_short(value)}; expected an integer from 0 to {MAX_ID}")
+        raise UsageError(f"{where}: found the id {brief(value)}; expected an integer from 0 to {MAX_ID}")
 
 
 def _check_kind(value: Any, kind: type, where: str, expected: str) -> None:
     if not isinstance(value, kind):
-        raise UsageError(f"{where}: found {_short(value)}; expected {expected}")
+        raise UsageError(f"{where}: found {brief(value)}; expected {expected}")
 
 
 def _check_inverse(inverse: dict[int, int], learning_map: dict[int, int], labels: dict[int, str], source: str) -> None:
@@ -322,7 +322,7 @@ def _check_inverse(inverse: dict[int, int], learning_map: dict[int, int], labels
     if sorted(inverse) != list(range(len(inverse))):
         gaps = sorted(set(range(len(inverse))) - set(inverse))
         raise UsageError(
-            f"{where}: found train ids up to {max(inverse)} without {_short(gaps)}; expected 0, 1, 2, ..."
+            f"{where}: found train ids up to {max(inverse)} without {brief(gaps)}; expected 0, 1, 2, ..."
             " with no gaps; number the classes anew (what unknown labels become is set by ignore_index=)"
         )
     _check_known(learning_map.values(), inverse, f"{source}: learning_map", "learning_map_inv")
@@ -332,13 +332,8 @@ def _check_inverse(inverse: dict[int, int], learning_map: dict[int, int], labels
 def _check_known(ids: Any, known: Mapping[int, Any], where: str, other: str) -> None:
     missing = sorted({value for value in ids if value not in known}, key=str)
     if missing:
-        listed = ", ".join(_short(value) for value in missing[:MAX_IDS_IN_MESSAGE])
+        listed = ", ".join(brief(value) for value in missing[:MAX_IDS_IN_MESSAGE])
         raise UsageError(f"{where}: found {listed}, which {other} does not have; expected its ids only; add it there")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _choices() -> str:

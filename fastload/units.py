@@ -12,25 +12,39 @@ _FACTORS = {
     "k": 10**3, "kb": 10**3, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9, "t": 10**12, "tb": 10**12,
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE | re.ASCII)
+MAX_SIZE = 2**63 - 1
+"""No file can be larger."""
 
 
 def parse_size(value: int | str, *, setting: str) -> int:
     """Bytes meant by `value`: a number of bytes, or text such as "512MB" or "2GiB".
 
     Raises:
-        UsageError: naming `setting`, for anything else and for sizes below 1 byte.
+        UsageError: naming `setting`, for anything else, for sizes below 1 byte and above 8 EiB.
     """
+    size: float
     if isinstance(value, int) and not isinstance(value, bool):
         size = value
     else:
         match = _SIZE.fullmatch(value) if isinstance(value, str) else None
         if match is None or match[2].lower() not in _FACTORS:
-            raise UsageError(f"{setting}: {value!r} is not a size; give bytes, or text such as 512MB or 2GiB")
-        size = int(float(match[1]) * _FACTORS[match[2].lower()])
+            raise UsageError(f"{setting}: {brief(value)} is not a size; give bytes, or text such as 512MB or 2GiB")
+        size = float(match[1]) * _FACTORS[match[2].lower()]
+    if size > MAX_SIZE:
+        raise UsageError(f"{setting}: {brief(value)} is more than any file can hold; give bytes, or text such as 2GiB")
     if size < 1:
-        raise UsageError(f"{setting}: {value!r} is not a positive size; give bytes, or text such as 512MB")
-    return size
+        raise UsageError(f"{setting}: {brief(value)} is not a positive size; give bytes, or text such as 512MB")
+    return int(size)
+
+
+def brief(value: object) -> str:
+    """A value as Python writes it, cut to 60 characters: for messages."""
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of thousands of digits
+        return f"a very large {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def format_size(size_bytes: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -153,6 +154,30 @@ def test_wrong_forms_name_file_key_found_and_expected(tmp_path, changes, message
     path = write_yaml(tmp_path / "own.yaml", **changes)
     with pytest.raises(UsageError, match=r"own\.yaml: " + message):
         LabelMap.load(path)
+
+
+@pytest.mark.parametrize(
+    ("twice", "key"),
+    [("learning_map:\n  5: 1\n  5: 2\n", "5"), ("labels: {0: a}\nlabels: {1: b}\n", "labels"), ("{a: 1, 'a': 1}", "a")],
+)
+def test_a_key_that_comes_twice_is_refused_with_the_file(tmp_path, twice, key):
+    path = tmp_path / "own.yaml"
+    path.write_text(twice)
+    with pytest.raises(UsageError, match=rf"own\.yaml: .*key '{key}' comes twice"):
+        LabelMap.load(path)
+
+
+def test_a_json_file_is_a_map_too_and_held_to_the_same(tmp_path):
+    path = tmp_path / "own.json"
+    path.write_text('{"labels": {}, "labels": {}}')
+    with pytest.raises(UsageError, match=r"own\.json: .*key 'labels' comes twice"):
+        LabelMap.load(path)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "own.yaml")
+    with pytest.raises(UsageError, match=r"own\.yaml: cannot be read as a label map \(not a regular file\)"):
+        LabelMap.load(tmp_path / "own.yaml")
 
 
 def test_reading_only_the_built_in_map_does_not_import_yaml():

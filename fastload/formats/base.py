@@ -47,6 +47,10 @@ class Format(Protocol):
     def parts(self) -> tuple[str, ...]:
         """The names of the arrays that `decode` gives."""
 
+    @property
+    def row_bytes(self) -> int | None:
+        """Bytes of one row (point) in the file; None where rows have no fixed size."""
+
     def rows(self, size_bytes: int, head: Buffer = b"") -> int | None:
         """How many rows (points) a file of this size holds; None where the size does not tell.
 

@@ -39,6 +39,11 @@ class FloatRows:
         count = len(self.columns)
         return Row(count * VALUE_BYTES, "point", f"{', '.join(self.columns)} as float32", count)
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one point."""
+        return self.row.nbytes
+
     def rows(self, size_bytes: int, head: Buffer = b"") -> int:
         """How many points a file of this size holds. Raises `FormatError` where it is no whole number."""
         return count_rows(size_bytes, self.row, bytes(head))

@@ -102,9 +102,10 @@ def explain_counts(points_bytes: int, point_bytes: int, labels_bytes: int, label
         return None
     expected = f"{points:,} labels ({points * label_bytes} bytes), one a point"
     labels, rest = divmod(labels_bytes, label_bytes)
-    width = labels_bytes // points if points and labels_bytes % points == 0 else 0
-    if width in _WIDTHS:
-        text = f"{_counts(points, labels, label_bytes)}; {_WIDTHS[width]}"
+    width = fitting_width(points, labels_bytes)
+    if width:
+        found = f"{points:,} points, {labels_bytes:,} bytes of labels" if rest else _counts(points, labels, label_bytes)
+        text = f"{found}; {_WIDTHS[width]}"
         return Doubt(text, expected, f"write labels of {_byte_count(label_bytes)} each, or use the layout of these")
     if rest:
         text = f"{points:,} points, {labels_bytes} bytes of labels: not a multiple of {label_bytes}"
@@ -113,6 +114,12 @@ def explain_counts(points_bytes: int, point_bytes: int, labels_bytes: int, label
     if columns:
         return _explain_columns(points, point_bytes // VALUE_BYTES, labels, columns)
     return _explain_difference(points, labels, label_bytes, expected)
+
+
+def fitting_width(points: int, labels_bytes: int) -> int:
+    """The bytes of one label, of those in use, at which a file has one label a point; 0 where none fits."""
+    width = labels_bytes // points if points and labels_bytes % points == 0 else 0
+    return width if width in _WIDTHS else 0
 
 
 def _explain_columns(points: int, declared: int, labels: int, columns: int) -> Doubt:

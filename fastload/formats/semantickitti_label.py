@@ -37,6 +37,11 @@ class SemanticKittiLabel:
         """One label, in bytes and words."""
         return ROW
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one label."""
+        return ROW.nbytes
+
     def rows(self, size_bytes: int, head: Buffer = b"") -> int:
         """How many labels a file of this size holds. Raises `FormatError` where it is no whole number."""
         return count_rows(size_bytes, ROW, bytes(head))

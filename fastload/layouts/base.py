@@ -18,7 +18,8 @@ class SourceFile:
     """A file that gives one field, or several.
 
     Attributes:
-        path: relative to the source's root, with `/` between folders (non-UTF-8 bytes as surrogates).
+        path: relative to the source's root, with `/` between folders, as this process's `os` functions spell
+            names (non-UTF-8 bytes as surrogates).
         format: name of the format that reads it (see `fastload.formats`).
         part: which of the arrays that the format gives is meant; "" for the one named like the field.
     """
@@ -33,7 +34,8 @@ class SourceSample:
     """One sample as the source has it.
 
     Attributes:
-        name: its name, unique in the dataset.
+        name: its name, unique in the dataset; where it is made of a file's name, as
+            `fastload.units.portable_name` writes that, so that it is the same under every locale.
         split: the split that it belongs to.
         fields: for each field that it has, the file that gives it, or the array itself where the layout
             computes it from attachments (a pose).
@@ -77,4 +79,8 @@ class Layout(Protocol):
         """
 
     def attachments(self, root: Path) -> Iterator[str]:
-        """Files that belong to a sequence or the whole dataset, as `SourceFile.path` writes them."""
+        """Files that belong to a sequence or the whole dataset, as `SourceFile.path` writes them.
+
+        An `OSError` of this or of `samples` stops the pack, which names the path in it: whatever a layout
+        cannot look into would else be left out silently.
+        """

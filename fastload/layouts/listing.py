@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from pathlib import Path
 
+from fastload.oserrors import raise_if_exhausted
+from fastload.regular import read_regular
 from fastload.schema import Problem
 
 
@@ -42,9 +44,12 @@ class Numbered:
 
 
 def list_numbered(folder: str, suffix: str) -> Numbered:
-    """The files in `folder` that end in `suffix` and are not hidden. Raises `OSError`."""
+    """What in `folder` ends in `suffix` and is not hidden. Raises `OSError`.
+
+    A folder of such a name is among it: who opens it finds out, while one passed over would be missed.
+    """
     with os.scandir(folder) as entries:
-        names = sorted(entry.name for entry in entries if is_file_named(entry, suffix))
+        names = sorted(entry.name for entry in entries if is_named(entry.name, suffix))
     by_key: dict[int | str, list[str]] = {}
     for name in names:
         by_key.setdefault(key_of(name.removesuffix(suffix)), []).append(name)
@@ -59,14 +64,16 @@ def key_of(stem: str) -> int | str:
     return int(stem) if stem.isascii() and stem.isdigit() else stem
 
 
-def is_file_named(entry: os.DirEntry[str], suffix: str) -> bool:
-    """Whether an entry is a file or a link that ends in `suffix` and is not hidden; costs no system call."""
-    name = entry.name
-    return name.endswith(suffix) and not name.startswith(".") and not entry.is_dir(follow_symlinks=False)
+def is_named(name: str, suffix: str) -> bool:
+    """Whether a name ends in `suffix` and is not hidden."""
+    return name.endswith(suffix) and not name.startswith(".")
 
 
 def list_folders(folder: str) -> list[str]:
-    """Names of the folders in `folder`, sorted; links are followed, broken ones kept. Raises `OSError`."""
+    """Names of the folders in `folder`, sorted; links are followed, those that lead nowhere kept.
+
+    Raises `OSError`, and `ResourceError` where a limit of the machine is in the way.
+    """
     with os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries if not entry.name.startswith(".") and _is_folder(entry))
 
@@ -76,11 +83,19 @@ def is_absent(path: str, error: OSError) -> bool:
     return isinstance(error, FileNotFoundError) and not Path(path).is_symlink()
 
 
+def is_there(path: str) -> bool:
+    """Whether anything is at `path`, a broken link too. Raises `OSError` where that cannot be told."""
+    try:
+        Path(path).lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def read_text(path: str) -> str | None:
     """The text of a file of numbers, None where there is no such file. Raises `OSError`."""
     try:
-        with open(path, encoding="utf-8-sig", errors="replace") as file:
-            return file.read()
+        return read_regular(path).decode("utf-8-sig", "replace")
     except OSError as error:
         if is_absent(path, error):
             return None
@@ -88,7 +103,12 @@ def read_text(path: str) -> str | None:
 
 
 def unreadable(path: str, error: OSError, field: str | None = None) -> Problem:
-    """The problem that the system's refusal to read a file or folder is."""
+    """The problem that the system's refusal to read a file or folder is.
+
+    Raises:
+        ResourceError: a limit of the machine was met, which says nothing of the file.
+    """
+    raise_if_exhausted(error, path)
     if isinstance(error, FileNotFoundError):
         found, fix = "a link to something that is not there", "fetch or mount what it points to, or remove it"
     else:
@@ -103,4 +123,8 @@ def first_few(names: list[str], limit: int = 3) -> str:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir() or (entry.is_symlink() and not Path(entry.path).exists())
+    try:
+        return entry.is_dir() or (entry.is_symlink() and not Path(entry.path).exists())
+    except OSError as error:
+        raise_if_exhausted(error, entry.path)
+        return True  # nobody can tell: who looks into it will say why

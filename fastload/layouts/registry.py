@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from fastload.errors import UsageError
+from fastload.errors import ResourceError, UsageError
 from fastload.layouts.base import Layout
 from fastload.layouts.semantickitti import SemanticKitti
+from fastload.oserrors import raise_if_exhausted
 
 ENTRY_POINTS = "fastload.layouts"
 MAX_NEIGHBOURS = 100
@@ -38,8 +40,7 @@ def detect_layout(root: Path) -> Layout:
 
     Raises `UsageError` where none or several fit, saying what was looked for.
     """
-    if not root.is_dir():
-        raise UsageError(f"{root}: {'is not a folder' if root.exists() else 'no such folder'}")
+    _check_folder(root)
     fitting = [layout for layout in BUILT_IN.values() if layout.detect(root)]
     broken: list[str] = []
     if not fitting:
@@ -50,6 +51,17 @@ def detect_layout(root: Path) -> Layout:
     if not fitting:
         raise UsageError(f"{root}: {_nothing_fits(root, broken)}")
     return fitting[0]
+
+
+def _check_folder(root: Path) -> None:
+    try:
+        mode = root.stat().st_mode
+    except FileNotFoundError:
+        raise UsageError(f"{root}: no such folder") from None
+    except OSError as error:
+        raise UsageError(f"{root}: cannot be looked into ({error.strerror or error})") from error
+    if not stat.S_ISDIR(mode):
+        raise UsageError(f"{root}: is not a folder")
 
 
 def _nothing_fits(root: Path, broken: list[str]) -> str:
@@ -103,6 +115,10 @@ def _load(point: EntryPoint) -> Layout:
 def _detects(layout: Layout, root: Path, broken: list[str]) -> bool:
     try:
         return layout.detect(root)
+    except ResourceError:
+        raise
     except Exception as error:  # another package's code may raise anything
+        if isinstance(error, OSError):
+            raise_if_exhausted(error, root)
         broken.append(f"layout {layout.name!r} failed to look: {error!r}")
         return False

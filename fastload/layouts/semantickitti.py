@@ -30,7 +30,8 @@ from fastload.layouts.listing import (
     Numbered,
     first_few,
     is_absent,
-    is_file_named,
+    is_named,
+    is_there,
     list_folders,
     list_numbered,
     read_text,
@@ -46,7 +47,9 @@ from fastload.layouts.trajectory import (
     parse_poses,
     parse_times,
 )
+from fastload.oserrors import raise_if_exhausted
 from fastload.schema import ROWS_POINTS, Field, Problem, Schema
+from fastload.units import count_of, portable_name
 
 SEQUENCES = "sequences"
 SCANS, LABELS = "velodyne", "labels"
@@ -67,6 +70,7 @@ SCHEMA = Schema(
 UNLABELLED_SPLIT = "test"
 LOST = {LABELS: "semantic and instance", POSES: "pose", CALIBRATION: "pose", TIMES: "time"}
 """What a sample lacks where an optional file or folder is not there."""
+MAX_MISSING_IN_NOTE = 30
 
 Value = TypeVar("Value")
 Report = Problem | Note
@@ -95,12 +99,12 @@ class SemanticKitti:
     looks_for: str = "sequences/NN/velodyne/*.bin"
 
     def detect(self, root: Path) -> bool:
-        """Whether a sequence with a scan lies below `root`."""
+        """Whether a sequence with a scan lies below `root`.
+
+        What cannot be looked into counts as one: `samples` then says what is in the way.
+        """
         folder = os.path.join(root, SEQUENCES)
-        try:
-            return any(_has_scan(os.path.join(folder, name, SCANS)) for name in list_folders(folder))
-        except OSError:
-            return False
+        return _holds(folder, lambda: any(_has_scan(os.path.join(folder, name)) for name in list_folders(folder)))
 
     def samples(self, root: Path, **options: Any) -> Iterator[SourceSample | Problem | Note]:
         """All scans below `root`, sorted, with the problems and notes met on the way.
@@ -116,12 +120,15 @@ class SemanticKitti:
         return _walk(os.fspath(root), _options(options))
 
     def attachments(self, root: Path) -> Iterator[str]:
-        """`calib.txt`, `poses.txt` and `times.txt` of all sequences, sorted."""
-        for name in _folders_or_none(os.path.join(root, SEQUENCES)):
+        """`calib.txt`, `poses.txt` and `times.txt` of all sequences, sorted; whatever has such a name.
+
+        Raises `OSError` where a folder is missing or cannot be looked into.
+        """
+        folder = os.path.join(root, SEQUENCES)
+        for name in list_folders(folder):
             for file in (CALIBRATION, POSES, TIMES):
-                path = f"{SEQUENCES}/{name}/{file}"
-                if (root / path).is_file():
-                    yield path
+                if is_there(os.path.join(folder, name, file)):
+                    yield f"{SEQUENCES}/{name}/{file}"
 
 
 @dataclass(frozen=True)
@@ -181,6 +188,7 @@ def _walk(root: str, options: Options) -> Iterator[SourceSample | Report]:
             problems += isinstance(item, Problem)
             yield item
     yield from _absence_notes(absent)
+    yield from _missing_sequences(names, options.splits)
     if filled:
         yield from _unfilled_splits(filled, options.splits)
     elif not problems:
@@ -193,28 +201,44 @@ def _no_sequences(root: str, error: OSError) -> Problem:
         return unreadable(SEQUENCES, error)
     fix = "give the folder that holds sequences/"
     here = Path(root).absolute()
-    if (here / "dataset" / SEQUENCES).is_dir():
+    if _is_folder(here / "dataset" / SEQUENCES):
         fix += f": {here / 'dataset'}"
     elif here.name == SEQUENCES:
         fix += f": {here.parent}"
     return Problem(SEQUENCES, None, None, f"no such folder in {root}", "sequences/NN/velodyne", fix, "missing")
 
 
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
 def _absence_notes(absent: Mapping[str, list[str]]) -> Iterator[Note]:
     for what, names in absent.items():
-        count = "1 sequence" if len(names) == 1 else f"{len(names)} sequences"
-        yield Note(None, f"no {what} in {count} ({first_few(names, 5)}): packed without {LOST[what]}")
+        where = f"{count_of(len(names), 'sequence')} ({first_few(names, 5)})"
+        yield Note(None, f"no {what} in {where}: packed without {LOST[what]}")
+
+
+def _missing_sequences(names: list[str], splits: Splits) -> Iterator[Note]:
+    """The sequences that the user's splits name and that are not here, in the order of the splits."""
+    here = set(map(portable_name, names))
+    missing = [f"{sequence} ({split})" for sequence, split in splits.of.items() if sequence not in here]
+    if missing and not splits.official:
+        listed = first_few(missing, MAX_MISSING_IN_NOTE)
+        yield Note(None, f"{count_of(len(missing), 'sequence')} named in the splits but not here: {listed}")
 
 
 def _unfilled_splits(filled: set[str], splits: Splits) -> Iterator[Note]:
     """The splits that the user named and that got no scan; a part of the official ones is a common download."""
     for split in splits.names:
         if split not in filled and not splits.official:
-            yield Note(None, f"split {split!r} has no scan: none of its sequences is here")
+            yield Note(None, f"split {split!r} has no scan")
 
 
 def _sequence_items(sequence: _Sequence, options: Options) -> Iterator[SourceSample | Report]:
-    split = options.splits.of.get(sequence.name)
+    split = options.splits.of.get(portable_name(sequence.name))
     if split is None and not options.splits.official:
         yield Note(sequence.path, "in no split: left out")
         return
@@ -252,12 +276,14 @@ def _sample(sequence: _Sequence, split: str, key: int | str, file: str, extras: 
         fields["pose"] = extras.poses[key]
     if isinstance(key, int) and key in extras.times:
         fields["time"] = np.array(extras.times[key], np.float64)
-    return SourceSample(path.removesuffix(SCAN_SUFFIX), split, fields)
+    return SourceSample(portable_name(path.removesuffix(SCAN_SUFFIX)), split, fields)
 
 
 def _scans(sequence: _Sequence) -> Generator[Report, None, Numbered]:
-    if not Path(sequence.folder).is_dir():
-        yield unreadable(sequence.path, FileNotFoundError())
+    try:
+        Path(sequence.folder).stat()
+    except OSError as error:
+        yield unreadable(sequence.path, error)
         return Numbered()
     found = yield from _listed(sequence, SCANS, SCAN_SUFFIX)
     if found is None:
@@ -384,16 +410,23 @@ def _parsed(
     return None
 
 
-def _has_scan(folder: str) -> bool:
+def _has_scan(sequence: str) -> bool:
+    folder = os.path.join(sequence, SCANS)
+    return _holds(folder, lambda: any(is_named(name, SCAN_SUFFIX) for name in _names(folder)))
+
+
+def _names(folder: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            yield entry.name
+
+
+def _holds(folder: str, look: Callable[[], bool]) -> bool:
+    """What `look` finds; False where there is no such folder, True where it cannot be looked into."""
     try:
-        with os.scandir(folder) as entries:
-            return any(is_file_named(entry, SCAN_SUFFIX) for entry in entries)
-    except OSError:
+        return look()
+    except (FileNotFoundError, NotADirectoryError):
         return False
-
-
-def _folders_or_none(folder: str) -> list[str]:
-    try:
-        return list_folders(folder)
-    except OSError:
-        return []
+    except OSError as error:
+        raise_if_exhausted(error, folder)
+        return True

@@ -23,8 +23,13 @@ AFFINE_ROW = (0.0, 0.0, 0.0, 1.0)
 ROW_FORMS = {12: (False, 12), 13: (True, 12), 16: (False, 16), 17: (True, 16)}
 """Numbers in a row of poses -> whether the first is a scan number, and how many make the matrix."""
 MAX_SCAN_NUMBER = 2**53
-_KEYED_LINE = re.compile(r"\s*(\w+)(?:\s*:|\s)(.*)")
+_KEYED_LINE = re.compile(r"[ \t]*(\w+)(?:[ \t]*:|[ \t])(.*)", re.ASCII)
 """A key, with or without a colon (KITTI tracking has none), and what follows."""
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+"""Python's own `float` also takes "1_2", digits of other scripts and words."""
+_NOT_FINITE = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_BLANKS = " \t"
 
 
 class TextError(ValueError):
@@ -111,17 +116,17 @@ def parse_times(text: str) -> Rows[float]:
 def parse_calibration(text: str) -> Calibration:
     """The calibration that a file of lines such as "Tr: 12 numbers" holds; other lines are passed over.
 
-    Raises `TextError` where the matrix is not 12 finite numbers or has no inverse.
+    Raises `TextError` where the matrix is not 12 finite numbers or has no inverse, and for a second line of the
+    same key with other numbers.
     """
-    rows: dict[str, tuple[int, str]] = {}
-    for line, content in enumerate(text.splitlines(), 1):
+    rows: dict[str, list[tuple[int, str]]] = {}
+    for line, content in _lines(text):
         match = _KEYED_LINE.match(content)
         if match:
-            rows.setdefault(match[1], (line, match[2]))
+            rows.setdefault(match[1], []).append((line, match[2]))
     for key in CALIBRATION_KEYS:
         if key in rows:
-            line, content = rows[key]
-            return Calibration(_calibration_matrix(line, _numbers(line, content)))
+            return Calibration(_calibration_matrix(key, rows[key]))
     return Calibration(None)
 
 
@@ -132,22 +137,28 @@ def lidar_poses(camera_poses: Mapping[int, Matrix], lidar_to_camera: Matrix) -> 
     return {scan: np.matmul(inverse, np.matmul(pose, lidar_to_camera)) for scan, pose in camera_poses.items()}
 
 
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Every line with its number from 1, as editors count: Unicode has more line ends, which Python would take."""
+    return enumerate(_LINE_END.split(text), 1)
+
+
 def _rows(text: str) -> Iterator[tuple[int, list[float]]]:
     """Line number (from 1) and numbers of every line that is not blank."""
-    for line, content in enumerate(text.splitlines(), 1):
-        if content.strip():
+    for line, content in _lines(text):
+        if content.strip(_BLANKS):
             yield line, _numbers(line, content)
 
 
 def _numbers(line: int, content: str) -> list[float]:
-    return [_number(line, word) for word in content.split()]
+    return [_number(line, word) for word in content.replace("\t", " ").split(" ") if word]
 
 
 def _number(line: int, word: str) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        raise TextError(line, repr(word), "numbers") from None
+    if _NOT_FINITE.fullmatch(word):
+        raise TextError(line, word, "finite numbers")
+    if not _NUMBER.fullmatch(word):
+        raise TextError(line, repr(word), "numbers")
+    value = float(word)
     if not math.isfinite(value):
         raise TextError(line, word, "finite numbers")
     return value
@@ -173,7 +184,13 @@ def _matrix(line: int, numbers: list[float]) -> Matrix:
     return np.array([*numbers[:12], *AFFINE_ROW], np.float64).reshape(4, 4)
 
 
-def _calibration_matrix(line: int, numbers: list[float]) -> Matrix:
+def _calibration_matrix(key: str, rows: list[tuple[int, str]]) -> Matrix:
+    """The matrix of a key's first line, the same as that of its other lines."""
+    (line, content), *others = rows
+    numbers = _numbers(line, content)
+    for other, repeated in others:
+        if _numbers(other, repeated) != numbers:
+            raise TextError(other, f"{key} again, with other numbers than in line {line}", f"one {key}")
     if len(numbers) != 12:
         raise TextError(line, f"{len(numbers)} numbers", "12 (a 3x4 matrix, row by row)")
     matrix = _matrix(line, numbers)

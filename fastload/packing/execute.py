@@ -142,7 +142,7 @@ def _write_records(
         if isinstance(data, Problem):
             findings.problems.append(data)
             raise _BadShardError(len(shard.samples))
-        with encode_record(attachment.key, attachment.path, {"data": data}, buffer=buffer) as record:
+        with encode_record(attachment.key, attachment.name, {"data": data}, buffer=buffer) as record:
             writer.put(attachment.key, record)
     with encode_record(INFO_KEY, "", {}, meta=dataset_meta(plan), buffer=buffer) as record:
         writer.put(INFO_KEY, record)

@@ -28,6 +28,11 @@ def check_output(out: Path, *, overwrite: bool) -> None:
     Raises:
         UsageError: naming what is there.
     """
+    with fs.explain_errors(out):
+        _check_output(out, overwrite=overwrite)
+
+
+def _check_output(out: Path, *, overwrite: bool) -> None:
     if out.is_symlink() and not out.exists():
         raise UsageError(f"{out}: a link to something that is not there; remove it, or choose another folder")
     if not out.exists():

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from fastload.layouts.base import Layout, Note, SourceSample
 from fastload.oserrors import raise_if_exhausted
-from fastload.packing.source import Measured, file_size, files_of, measure
+from fastload.packing.files import file_size
+from fastload.packing.source import Measured, files_of, measure
 from fastload.schema import Problem, Schema
 from fastload.store.record import ALIGNMENT, ATTACHMENT_BIT, MAX_RECORD_BYTES, PREFIX_BYTES
 from fastload.units import portable_name
@@ -239,17 +240,15 @@ def _unlisted(source: Path, error: OSError, known: Set[str]) -> str | None:
     """What to say of a folder whose files could not be listed; nothing where that is said already."""
     path = _path_of(error, source)
     raise_if_exhausted(error, path or source)
-    if path is None or isinstance(error, FileNotFoundError) or any(other in known for other in _with_parents(path)):
+    if path is None or isinstance(error, FileNotFoundError):
         return None
-    packed = any(name.startswith(f"{path}/") for name in known)
+    if not known.isdisjoint([path, *map(str, PurePosixPath(path).parents)]):
+        return None
+    prefix = "" if path == "." else f"{path}/"
+    packed = any(name.startswith(prefix) for name in known)
     lost = "files in it that were not asked for are not named" if packed else "its files are not packed"
-    return str(Note(path, f"cannot be listed ({error.strerror or error}): {lost}"))
-
-
-def _with_parents(path: str) -> Iterator[str]:
-    while path:
-        yield path
-        path = os.path.dirname(path)
+    where = os.fspath(source) if path == "." else path
+    return str(Note(where, f"cannot be listed ({error.strerror or error}): {lost}"))
 
 
 def _name_bytes(name: str) -> bytes:
@@ -277,7 +276,7 @@ def _list_attachments(source: Path, layout: Layout) -> tuple[tuple[PlannedAttach
     found = list(_found_by(lambda: layout.attachments(source), source))
     problems = [item for item in found if isinstance(item, Problem)]
     attachments: list[PlannedAttachment] = []
-    for path in sorted((item for item in found if isinstance(item, str)), key=os.fsencode):
+    for path in sorted((item for item in found if not isinstance(item, Problem)), key=os.fsencode):
         size = file_size(source, path, None)
         if isinstance(size, Problem):
             problems.append(size)

@@ -40,6 +40,47 @@ def test_labels_of_another_width(tmp_path, nbytes, found):
         assert text in message
 
 
+@pytest.mark.parametrize(("points", "width", "found"), [
+    (24, 1, "24 points, 6 labels of 4 bytes; 1 byte a point: uint8?"),
+    (34_688, 1, "34,688 points, 8,672 labels of 4 bytes; 1 byte a point: uint8?"),
+    (24_689, 1, "24,689 points, 24,689 bytes of labels; 1 byte a point: uint8?"),
+    (25, 2, "25 points, 50 bytes of labels; 2 bytes a point: uint16"),
+    (25, 8, "25 points, 50 labels of 4 bytes; 8 bytes a point: int64?"),
+])  # fmt: skip
+def test_labels_of_another_width_whose_classes_are_letters(tmp_path, points, width, found):
+    """Class 10 is a line feed, 40 a parenthesis, 72 an H: all cars, or a road with plants, is not a text."""
+    source = write_tree(tmp_path / "source", {"00/000000": points})
+    classes = np.random.default_rng(1).choice([10, 40, 72], points)
+    for values in (np.full(points, 10), classes):
+        values.astype(f"<u{width}").tofile(source / LABEL)
+        message = refused(source, tmp_path)
+        assert found in message
+        assert "text" not in message
+
+
+def test_labels_that_are_text_are_called_so(tmp_path):
+    source = write_tree(tmp_path / "source", {"00/000000": 24})
+    (source / LABEL).write_text("10\n40\n" * 12)
+    assert "72 bytes that are text" in refused(source, tmp_path)
+
+
+@pytest.mark.parametrize("first", [7.995, -7.995, 31.98, 127.9])
+def test_a_scan_that_begins_like_an_image(tmp_path, first):
+    source = write_tree(tmp_path / "source", {"00/000000": 24})
+    data = (source / BIN).read_bytes()
+    begin = b"\xff\xd8\xff" + np.float32(first).tobytes()[3:]
+    (source / BIN).write_bytes(begin + data[4:])
+    assert run_fastload("pack", source, tmp_path / "out").returncode == 0
+    assert fastload.PackedDataset(tmp_path / "out")[0]["points"][0, 0] == pytest.approx(first, rel=0.02)
+
+
+def test_a_folder_under_the_name_of_a_scan(tmp_path):
+    source = write_tree(tmp_path / "source", {"00/000000": 24})
+    (source / "sequences/00/velodyne/000001.bin").mkdir()
+    (source / "sequences/00/labels/000001.label").write_bytes(bytes(4))
+    assert "sequences/00/velodyne/000001.bin: not a regular file" in refused(source, tmp_path)
+
+
 def test_voxel_labels_beside_are_never_taken(tmp_path):
     source = write_tree(tmp_path / "source", {"00/000000": 24})
     (source / "sequences/00/voxels").mkdir()
@@ -94,6 +135,54 @@ def test_poses_that_do_not_line_up(tmp_path, rows, message):
     assert "sequences/00/poses.txt" in found
     assert message.split(" for ")[0] in found
     assert "4 scans" in found
+
+
+@pytest.mark.parametrize("word", ["1_2", "\uff11", "1,5"])
+def test_numbers_that_only_look_so(tmp_path, word):
+    source = write_tree(tmp_path / "source", {f"00/{i:06d}": 10 for i in range(2)})
+    (source / "sequences/00/poses.txt").write_text(f"1 0 0 5 0 1 0 6 0 0 1 7\n1 0 0 5 0 1 0 6 0 0 1 {word}\n")
+    assert "sequences/00/poses.txt, field pose: line 2: " in refused(source, tmp_path)
+
+
+def test_two_calibrations_in_one_file(tmp_path):
+    source = write_tree(tmp_path / "source", {"00/000000": 10})
+    (source / "sequences/00/poses.txt").write_text("1 0 0 5 0 1 0 6 0 0 1 7\n")
+    rows = "Tr: 1 0 0 0 0 1 0 0 0 0 1 0\nTr: 1 0 0 9 0 1 0 0 0 0 1 0\n"
+    (source / "sequences/00/calib.txt").write_text(rows)
+    assert "line 2: Tr again, with other numbers than in line 1" in refused(source, tmp_path)
+
+
+@pytest.mark.parametrize(("name", "text", "found"), [
+    ("s.json", '{"\\ud800": [0]}', "is not a split's name"),
+    ("s.json", '{"train": [0], "train": [8]}', "key 'train' comes twice"),
+    ("s.yaml", "train: [0]\ntrain: [8]\n", "key 'train' comes twice (lines 1 and 2)"),
+    ("s.yaml", "train: [0x" + "f" * 5000 + "]", "beyond 64 bits"),
+])  # fmt: skip
+def test_splits_that_cannot_be_meant(tmp_path, name, text, found):
+    source = write_tree(tmp_path / "source", {"00/000000": 10})
+    (tmp_path / name).write_text(text)
+    done = run_fastload("pack", source, tmp_path / "out", "--splits", tmp_path / name)
+    assert done.returncode == 2
+    assert f"{name}: " in done.stderr
+    assert found in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("size", ["9" * 400, "9" * 20, "8388608TiB"])
+def test_shards_of_absurd_size(tmp_path, size):
+    source = write_tree(tmp_path / "source", {"00/000000": 10})
+    done = run_fastload("pack", source, tmp_path / "out", "--shard-size", size)
+    assert done.returncode == 2
+    assert "shard_size: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_sequences_of_the_splits_that_are_not_there_are_told(tmp_path):
+    source = write_tree(tmp_path / "source", {"00/000000": 10})
+    (tmp_path / "s.yaml").write_text("train: [0, 5, 7]\n")
+    done = run_fastload("pack", source, tmp_path / "out", "--splits", tmp_path / "s.yaml")
+    assert done.returncode == 0
+    assert "note: 2 sequences named in the splits but not here: 05 (train), 07 (train)" in done.stderr
 
 
 def test_poses_of_a_kitti_odometry_tree(tmp_path):

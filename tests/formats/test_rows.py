@@ -5,7 +5,8 @@ import pickle
 import pytest
 
 from fastload.errors import FormatError
-from fastload.formats.rows import Row, count_rows, explain_counts, explain_size
+from fastload.formats.registry import FORMATS, get_format
+from fastload.formats.rows import Row, count_rows, explain_counts, explain_size, fitting_width
 
 POINT = Row(16, "point", "x, y, z, intensity as float32", 4)
 NUSCENES_POINT = Row(20, "point", "x, y, z, intensity, ring as float32", 5)
@@ -115,3 +116,26 @@ def test_a_stray_header_of_labels_is_guessed() -> None:
     assert doubt is not None
     assert "1,000 points, 1,032 labels" in doubt.found
     assert "stray header of 128 bytes?" in doubt.found
+
+
+@pytest.mark.parametrize(("points", "width", "hint"), [
+    (24_689, 1, "uint8?"), (25, 2, "uint16, a voxel label?"), (25, 1, "uint8?"), (3, 8, "int64?"),
+])  # fmt: skip
+def test_labels_of_another_width_whose_size_is_no_multiple_of_four(points: int, width: int, hint: str) -> None:
+    doubt = explain_counts(points * 16, 16, points * width, 4)
+    assert doubt is not None
+    assert f"{points:,} points, " in doubt.found
+    assert hint in doubt.found
+    assert fitting_width(points, points * width) == width
+    assert "not a multiple" not in doubt.found
+
+
+def test_widths_that_no_label_has_do_not_fit() -> None:
+    assert [fitting_width(24, size) for size in (0, 72, 94, 120, 24 * 16)] == [0] * 5
+    assert fitting_width(0, 24) == 0
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_says_how_long_its_rows_are(name: str) -> None:
+    found = get_format(name)
+    assert found.row_bytes is None or found.rows(7 * found.row_bytes) == 7

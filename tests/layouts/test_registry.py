@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
-from fastload.errors import UsageError
+from fastload.errors import ResourceError, UsageError
 from fastload.layouts import registry
 from fastload.layouts.registry import detect_layout, get_layout, layout_names
 from fastload.layouts.semantickitti import SemanticKitti
@@ -112,3 +114,26 @@ def test_a_folder_that_fits_two_layouts(kitti: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(registry.BUILT_IN, "second", SemanticKitti("second"))
     with pytest.raises(UsageError, match="looks like semantickitti and second; name the layout"):
         detect_layout(kitti)
+
+
+def test_a_root_that_cannot_be_looked_into_is_not_called_absent(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(UsageError, match=r"loop: cannot be looked into \("):
+        detect_layout(tmp_path / "loop")
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, os.strerror(errno.EMFILE)), ResourceError("full")])
+def test_a_machine_at_its_limits_is_no_fault_of_a_layout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    class Exhausted(SemanticKitti):
+        def detect(self, root: Path) -> bool:
+            raise error
+
+    class Point(EntryPoint):
+        def load(self) -> object:
+            return Exhausted
+
+    monkeypatch.setattr(registry, "entry_points", lambda group: [Point("exhausted", "a:b", group)])
+    with pytest.raises(ResourceError):
+        detect_layout(tmp_path)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastload.errors import UsageError
+from fastload.errors import ResourceError, UsageError
 from fastload.layouts.base import Layout, Note, SourceFile, SourceSample
 from fastload.layouts.semantickitti import SemanticKitti
 from fastload.schema import Problem
@@ -148,7 +149,6 @@ def test_voxels_beside_labels_and_other_files_are_no_samples(tmp_path: Path) -> 
     (folder / "voxels").mkdir()
     for name in ("voxels/000000.label", "velodyne/._000001.bin", "velodyne/.DS_Store", "velodyne/000009.BIN"):
         (folder / name).write_bytes(b"1")
-    (folder / "velodyne" / "000007.bin").mkdir()
     (tmp_path / "sequences" / "notes.txt").write_text("none")
     samples = clean(tmp_path)
     assert len(samples) == 2
@@ -323,6 +323,7 @@ def test_a_sequence_in_no_split(tmp_path: Path) -> None:
     assert {(sample.name[10:12], sample.split) for sample in samples} == {("22", "train")}
     assert "sequences/00: in no split: left out" in [str(note) for note in notes]
     assert any("split 'val' has no scan" in str(note) for note in notes)
+    assert "1 sequence named in the splits but not here: 08 (val)" in [str(note) for note in notes]
 
 
 def test_a_sequence_without_scans_is_told(tmp_path: Path) -> None:
@@ -399,7 +400,8 @@ def test_attachments_are_the_text_files_of_all_sequences(tmp_path: Path) -> None
         "sequences/08/poses.txt",
         "sequences/08/times.txt",
     ]
-    assert list(LAYOUT.attachments(tmp_path / "nowhere")) == []
+    with pytest.raises(FileNotFoundError):
+        list(LAYOUT.attachments(tmp_path / "nowhere"))
 
 
 def test_detection_needs_a_scan(tmp_path: Path) -> None:
@@ -430,3 +432,129 @@ def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "scandir", refuse)
     problem = only_problem(tmp_path)
     assert (problem.path, problem.found) == ("sequences/00/velodyne", "cannot be read: Permission denied")
+
+
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+REFUSED = (errno.EIO, errno.ESTALE, errno.EACCES)
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, function: str, place: Path, code: int) -> None:
+    """Let the `os` function fail for one path."""
+    real = getattr(os, function)
+
+    def fail(path: Any, *arguments: Any, **options: Any) -> Any:
+        if os.fspath(path) == str(place):
+            raise OSError(code, os.strerror(code), str(place))
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, function, fail)
+
+
+FOLDERS = ("sequences", "sequences/00/velodyne", "sequences/00/labels")
+
+
+@pytest.mark.parametrize("code", REFUSED)
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_that_cannot_be_listed_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, code: int
+) -> None:
+    make_sequence(tmp_path, "00", labels=range(4))
+    refuse(monkeypatch, "scandir", tmp_path / folder, code)
+    problem = only_problem(tmp_path)
+    assert (problem.path, problem.found) == (folder, f"cannot be read: {os.strerror(code)}")
+    assert LAYOUT.detect(tmp_path)  # so that this is said, rather than that nothing is there
+
+
+@pytest.mark.parametrize("code", EXHAUSTED)
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_machine_at_its_limits_is_no_problem_of_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, code: int
+) -> None:
+    make_sequence(tmp_path, "00", labels=range(4))
+    refuse(monkeypatch, "scandir", tmp_path / folder, code)
+    with pytest.raises(ResourceError, match=r"too many open files|out of memory"):
+        walk(tmp_path)
+    if folder != FOLDERS[2]:
+        with pytest.raises(ResourceError):
+            LAYOUT.detect(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["poses.txt", "calib.txt", "times.txt"])
+@pytest.mark.parametrize("code", [*REFUSED, *EXHAUSTED])
+def test_a_text_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, code: int) -> None:
+    folder = make_sequence(tmp_path, "00", poses="\n".join(pose_rows(4)), times="0\n1\n2\n3\n")
+    refuse(monkeypatch, "open", folder / file, code)
+    if code in EXHAUSTED:
+        with pytest.raises(ResourceError, match=f"sequences/00/{file}"):
+            walk(tmp_path)
+    else:
+        problem = only_problem(tmp_path)
+        assert (problem.path, problem.found) == (f"sequences/00/{file}", f"cannot be read: {os.strerror(code)}")
+
+
+@pytest.mark.parametrize("file", ["poses.txt", "calib.txt", "times.txt"])
+def test_a_pipe_for_a_text_file_is_a_problem_and_not_waited_for(tmp_path: Path, file: str) -> None:
+    folder = make_sequence(tmp_path, "00", poses="\n".join(pose_rows(4)), times="0\n1\n2\n3\n")
+    (folder / file).unlink()
+    os.mkfifo(folder / file)
+    problem = only_problem(tmp_path)
+    assert (problem.path, problem.found) == (f"sequences/00/{file}", "cannot be read: not a regular file")
+
+
+@pytest.mark.parametrize("code", [*REFUSED, *EXHAUSTED])
+def test_attachments_that_cannot_be_told_stop_the_walk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    make_sequence(tmp_path, "00")
+    refuse(monkeypatch, "scandir", tmp_path / "sequences", code)
+    with pytest.raises(OSError, match=os.strerror(code)):
+        list(LAYOUT.attachments(tmp_path))
+    monkeypatch.undo()
+    refuse(monkeypatch, "lstat", tmp_path / "sequences/00/calib.txt", code)
+    refuse(monkeypatch, "stat", tmp_path / "sequences/00/calib.txt", code)
+    with pytest.raises(OSError, match=os.strerror(code)):
+        list(LAYOUT.attachments(tmp_path))
+
+
+def test_whatever_has_the_name_of_an_attachment_is_one(tmp_path: Path) -> None:
+    folder = make_sequence(tmp_path, "00", calib=None)
+    os.mkfifo(folder / "calib.txt")
+    (folder / "poses.txt").mkdir()
+    (folder / "times.txt").symlink_to("nowhere")
+    assert [path[13:] for path in LAYOUT.attachments(tmp_path)] == ["calib.txt", "poses.txt", "times.txt"]
+
+
+def test_a_sequence_behind_a_link_that_leads_to_trouble_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_sequence(tmp_path, "00")
+    (tmp_path / "sequences/01").symlink_to("01")  # a loop
+    problem = only_problem(tmp_path)
+    assert (problem.path, problem.found) == ("sequences/01", f"cannot be read: {os.strerror(errno.ELOOP)}")
+
+
+def test_a_folder_under_the_name_of_a_scan_is_not_passed_over(tmp_path: Path) -> None:
+    folder = make_sequence(tmp_path, "00", range(2), labels=range(2))
+    (folder / "velodyne" / "000002.bin").mkdir()
+    (folder / "labels" / "000002.label").mkdir()
+    assert [sample.fields["semantic"].path[-12:] for sample in clean(tmp_path)][2] == "000002.label"
+
+
+def test_sequences_of_the_users_splits_that_are_not_there_are_told(tmp_path: Path) -> None:
+    make_sequence(tmp_path, "00")
+    make_sequence(tmp_path, "08")
+    splits = {"train": [0, 1, 9], "val": [8, "night"]}
+    notes = [str(note) for note in walk(tmp_path, splits=splits)[2]]
+    assert "3 sequences named in the splits but not here: 01 (train), 09 (train), night (val)" in notes
+    assert not any("but not here" in str(note) for note in walk(tmp_path)[2])  # a part of the official ones is common
+    many = walk(tmp_path, splits={"train": list(range(99))})[2]
+    assert any("97 sequences" in str(note) and str(note).endswith("and 67 more") for note in many)
+
+
+def test_a_second_calibration_in_one_file_is_refused(tmp_path: Path) -> None:
+    other = TR_NUMBERS.replace("4.276802e-04", "5.276802e-04")
+    calib = f"Tr: {TR_NUMBERS}\nTr: {other}\n"
+    make_sequence(tmp_path, "00", poses="\n".join(pose_rows(4)), calib=calib)
+    problem = only_problem(tmp_path)
+    assert problem.path == "sequences/00/calib.txt"
+    assert "line 2: Tr again, with other numbers than in line 1" in problem.found

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,46 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_splits(tmp_path / "bad.json")
     with pytest.raises(UsageError, match="splits: found 5"):
         read_splits(5)
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("s.yaml", "train: [0]\nval: [8]\ntrain: [1]\n"),
+    ("s.yaml", "{train: [0], train: [0]}"),
+    ("s.json", '{"train": [0], "train": [1]}'),
+    ("s.yaml", "split:\n  train: [0]\n  valid: [8]\n  train: [1]\n"),
+])  # fmt: skip
+def test_a_split_that_is_given_twice_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError, match=rf"{name}: key 'train' comes twice"):
+        read_splits(tmp_path / name)
+
+
+def test_two_names_of_one_split_are_refused() -> None:
+    with pytest.raises(UsageError, match="'valid' and 'val' both mean 'val'"):
+        read_splits({"split": {"valid": [8], "val": [9]}})
+
+
+@pytest.mark.parametrize("text", ['{"\\ud800": [0]}', '{"train\\udcff": [0]}', '{"train": ["\\ud800"]}'])
+def test_half_characters_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "s.json").write_text(text)
+    with pytest.raises(UsageError, match=r"s\.json: .*'(train)?\\u"):
+        read_splits(tmp_path / "s.json")
+
+
+def test_a_folder_whose_name_is_no_utf8_can_be_meant() -> None:
+    name = os.fsdecode(b"caf\xe9")
+    assert read_splits({"train": [name]}).of == {name: "train"}
+
+
+@pytest.mark.parametrize("number", [10**9 + 1, 10**9000, -(10**9000)], ids=range(3))
+def test_numbers_that_name_no_sequence(number: int) -> None:
+    with pytest.raises(UsageError, match="is not a sequence"):
+        read_splits({"train": [number]})
+    with pytest.raises(UsageError, match=r"is a very large int|is 1000000001"):
+        read_splits({"train": number})
+
+
+def test_a_pipe_of_splits_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "s.yaml")
+    with pytest.raises(UsageError, match=r"s\.yaml: cannot be read: not a regular file"):
+        read_splits(tmp_path / "s.yaml")

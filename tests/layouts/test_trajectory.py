@@ -75,3 +75,68 @@ def test_rows_match_scans_exactly_or_cover_them(scans: set[int], count: int, sub
     rows = Rows(dict.fromkeys(range(count), 0.0))
     fits = scans <= set(range(count)) if subset else scans == set(range(count))
     assert (rows.mismatch(scans, subset, "times") is None) == fits
+
+
+STRANGE = [
+    "1_2",
+    "\uff11",
+    "\u0661",
+    "1\u00a0",
+    "1\x0b",
+    "1\x0c",
+    "0x10",
+    "1e",
+    "e1",
+    "1e1_0",
+    ".",
+    "+",
+    "1d3",
+    "infinite",
+]
+
+
+@given(st.sampled_from(STRANGE), st.integers(0, 11))
+def test_what_only_python_takes_for_a_number_is_refused_with_its_line(word: str, place: int) -> None:
+    row = ["1"] * 12
+    row[place] = word
+    with pytest.raises(TextError, match=r"line 2: .*expected numbers"):
+        parse_poses(" ".join(["1"] * 12) + "\n" + " ".join(row))
+    with pytest.raises(TextError, match=r"line 1: .*expected numbers"):
+        parse_times(word)
+    with pytest.raises(TextError, match=r"line 1: .*expected numbers"):
+        parse_calibration("Tr: " + " ".join(row))
+
+
+@given(st.sampled_from(["nan", "-NaN", "inf", "+Infinity", "1e999", "-1e400"]))
+def test_what_is_not_finite_is_refused(word: str) -> None:
+    with pytest.raises(TextError, match=r"line 3: .*expected finite numbers"):
+        parse_times(f"1\n\n{word}")
+
+
+@given(st.sampled_from([("1.", 1), (".5", 0.5), ("+1e-3", 1e-3), ("-0", 0), ("1E5", 1e5), ("007", 7)]))
+def test_numbers_as_programs_write_them(case: tuple[str, float]) -> None:
+    assert parse_times(case[0]).values == {0: case[1]}
+
+
+@given(st.sampled_from(["\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]))
+def test_other_line_ends_of_unicode_begin_no_row(end: str) -> None:
+    with pytest.raises(TextError, match="line 1"):
+        parse_times(f"1{end}2")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_are_counted_as_an_editor_does(end: str) -> None:
+    with pytest.raises(TextError, match="line 3"):
+        parse_times(f"1{end}{end}x")
+    assert parse_times(f"1{end}2{end}{end}").values == {0: 1.0, 1: 2.0}
+
+
+@pytest.mark.parametrize("key", ["Tr", "Tr_velo_to_cam", "Tr_velo_cam"])
+def test_a_key_that_comes_again_with_other_numbers_is_refused(key: str) -> None:
+    first, second = "1 0 0 5 0 1 0 6 0 0 1 7", "1 0 0 5 0 1 0 6 0 0 1 8"
+    with pytest.raises(TextError, match=f"line 3: {key} again, with other numbers than in line 1"):
+        parse_calibration(f"{key}: {first}\nP0: 1\n{key}: {second}\n")
+    with pytest.raises(TextError, match=f"line 2: {key} again"):
+        parse_calibration(f"{key}: {first}\n{key}: 1 2 3\n")
+    again = first.replace("5", "5.0")
+    assert parse_calibration(f"{key}: {first}\n{key} : {again}\n").lidar_to_camera is not None
