@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from fastload.cli.common import add_verb, existing, given, print_json, progress_of, say, show
 from fastload.errors import UsageError, list_problems
 from fastload.units import count_of, format_seconds, format_size
+
+if TYPE_CHECKING:
+    from fastload.packing.report import PackReport
 
 _DESCRIPTION = """\
 Pack a folder of source files losslessly into a dataset of LMDB shards.
@@ -91,15 +95,18 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(report.to_json())
     elif not options.quiet:
-        splits = ", ".join(f"{split} {count:,}" for split, count in report.splits.items())
-        rate = format_size(report.source_bytes / max(report.seconds, 1e-9))
-        show(
-            f"packed {count_of(report.samples, 'sample')} ({splits}), {report.points:,} points,"
-            f" {format_size(report.source_bytes)} into {count_of(report.shards, 'shard')} in"
-            f" {format_seconds(report.seconds)} ({rate}/s): {out}",
-            options,
-        )
+        show(_summary(report), options)
     return 0
+
+
+def _summary(report: PackReport) -> str:
+    splits = ", ".join(f"{split} {count:,}" for split, count in report.splits.items())
+    rate = format_size(report.source_bytes / max(report.seconds, 1e-9))
+    return (
+        f"packed {count_of(report.samples, 'sample')} ({splits}), {report.points:,} points,"
+        f" {format_size(report.source_bytes)} into {count_of(report.shards, 'shard')} in"
+        f" {format_seconds(report.seconds)} ({rate}/s): {report.root}"
+    )
 
 
 def _describe_ignored(ignored: tuple[str, ...]) -> str:

@@ -86,6 +86,10 @@ def pack(
         check_output(out, overwrite=overwrite)  # again: another pack may have ended here meanwhile
         check_space(out, plan.payload_bytes)
         manifest = _write(out, plan, findings, progress, force=force)
+    return _report(out, plan, findings, manifest, time.monotonic() - started)
+
+
+def _report(out: Path, plan: Plan, findings: Findings, manifest: Manifest, seconds: float) -> PackReport:
     return PackReport(
         root=os.fspath(out),
         layout=plan.layout,
@@ -95,9 +99,9 @@ def pack(
         shards=len(manifest.shards),
         bytes=manifest.bytes,
         source_bytes=manifest.source_bytes,
-        seconds=time.monotonic() - started,
+        seconds=seconds,
         resumed_shards=0,
-        problems=(*listing.problems, *findings.forced),
+        problems=(*plan.problems, *findings.forced),
         notes=(*plan.notes, *_note_nonfinite(findings)),
         ignored=plan.ignored,
         nonfinite=findings.nonfinite,

@@ -229,10 +229,15 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+def heed_ctrl_c():
+    """A shell lets what it starts in the background ignore Ctrl-C, the tests among it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_is_130_and_leaves_no_dataset(tmp_path):
     source = write_tree(tmp_path / "source", {f"00/{i:06d}": 100 for i in range(60)})
     command = [sys.executable, "-c", SLOW_PACK, "pack", str(source), str(tmp_path / "out"), "--shard-size", "5kB"]
-    process = subprocess.Popen(command, cwd=REPO, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=REPO, stderr=subprocess.PIPE, text=True, preexec_fn=heed_ctrl_c)
     while not list((tmp_path / "out/shards").glob("*.lmdb")) and process.poll() is None:
         time.sleep(0.002)
     process.send_signal(signal.SIGINT)
