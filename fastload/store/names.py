@@ -30,9 +30,10 @@ class Names:
         CorruptError: when a name is read, positions that cannot be right, or a file cut short meanwhile.
     """
 
-    def __init__(self, path: Path, data: OpenFile, starts: RowFile) -> None:
+    def __init__(self, path: Path, nbytes: int, starts: RowFile) -> None:
         self._path = path
-        self._data = data
+        self._nbytes = nbytes
+        self._data: OpenFile = open_sized(path, nbytes)
         self._starts = starts
 
     def __len__(self) -> int:
@@ -41,12 +42,10 @@ class Names:
     def raw(self, number: int) -> bytes:
         """The bytes of name `number`. Raises `IndexError` when there is none."""
         start, stop = self._starts.read(number, number + 2).tolist()
-        if start > stop:
-            raise self._damaged(f"name {number} from {start} to {stop}")
+        if not start <= stop <= self._nbytes:
+            raise self._damaged(f"name {number} from {start} to {stop} of {self._nbytes}")
         try:
-            data = read_at(self._data.fd, min(stop - start, self._data.size), start)
-        except OverflowError as error:
-            raise self._damaged(f"name {number} from {start} to {stop}") from error
+            data = read_at(self._data.fd, stop - start, start)
         except OSError as error:
             raise explain_read_error(error, self._path, "a name") from error
         if len(data) != stop - start:
@@ -110,7 +109,7 @@ def open_names(root: Path, samples: int, data_bytes: int, starts_bytes: int) -> 
             " copy the dataset anew, or pack it again",
             shard=STARTS_FILE,
         )
-    return Names(root / NAMES_FILE, open_sized(root / NAMES_FILE, data_bytes), starts)
+    return Names(root / NAMES_FILE, data_bytes, starts)
 
 
 def starts_bytes_of(samples: int) -> int:

@@ -77,6 +77,7 @@ class Store:
         self.root = root
         self.manifest = manifest
         self._key = (os.fspath(root), manifest.fingerprint)
+        self._paths = [os.path.join(root, shard.file) for shard in manifest.shards]
         weakref.finalize(self, _drop_files, self._key)
 
     @functools.cached_property
@@ -176,7 +177,7 @@ class Store:
     def open_shard(self, number: int) -> OpenFile:
         """The open file of shard `number`, its size checked. Raises `CorruptError` naming it."""
         shard = self.manifest.shards[number]
-        path = os.path.join(self._key[0], shard.file)
+        path = self._paths[number]
 
         def check_size(file: OpenFile) -> None:
             size = file.size

@@ -227,16 +227,16 @@ assert not report.ok and report.problems[0].shard == "shards/00000.lmdb", report
 """
 
 
-@pytest.mark.parametrize("keep", [0, 4096, 8192, 0.5, -4096, -1])
-@pytest.mark.parametrize("pad", [False, True])
+@pytest.mark.parametrize(("keep", "pad"), [
+    *((keep, False) for keep in (0, 4096, 8192, 0.5, -4096, -1)),
+    *((keep, True) for keep in (0, 4096, 8192, 0.5, -4096)),
+])  # fmt: skip
 def test_a_cut_shard_is_an_error_and_no_signal(dataset, keep, pad):
     shard = dataset / "shards/00000.lmdb"
     size = shard.stat().st_size
     os.truncate(shard, int(size * keep) if isinstance(keep, float) else keep if keep >= 0 else size + keep)
     if pad:
         os.truncate(shard, size)
-        if keep == -1 and shard.read_bytes()[-1:] == (dataset / "shards/00000.lmdb").read_bytes()[-1:]:
-            pytest.skip("the last byte was zero already")
     done = run_python(CUTS, dataset, 0)
     assert done.returncode == 0, (done.returncode, done.stderr)
     assert done.stdout.strip() == "shards/00000.lmdb"
