@@ -139,8 +139,8 @@ def _explain_difference(points: int, labels: int, label_bytes: int, expected: st
     return Doubt(
         text,
         expected,
-        "no cutting or padding: predictions of a filtered scan cannot be put back without the mask that"
-        " dropped its points; write one label for every point of the scan",
+        "one of the two is cut short or another scan's: get both again; or the labels are those of a filtered"
+        " scan: nothing is cut or padded, write one label for every point of the scan",
     )
 
 
