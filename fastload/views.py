@@ -124,13 +124,23 @@ def _check_conversion(name: str, stored: np.dtype[Any], wanted: np.dtype[Any]) -
 
 
 def _check_range(array: NDArray[Any], wanted: np.dtype[Any], where: str) -> None:
-    """See that integers which are made narrower keep their values."""
-    if wanted.kind not in "iu" or array.size == 0 or np.can_cast(array.dtype, wanted):
+    """See that integers which are made narrower, or floats, keep their values."""
+    if array.dtype.kind not in "iu" or array.size == 0:
         return
-    limits = np.iinfo(wanted)
+    low, high = _exact_range(wanted)
+    if low <= np.iinfo(array.dtype).min and np.iinfo(array.dtype).max <= high:
+        return
     for value in (int(array.min()), int(array.max())):
-        if not limits.min <= value <= limits.max:
+        if not low <= value <= high:
             raise SampleError(
-                f"{where}: found {value}, which {wanted} ({limits.min} to {limits.max}) does not hold; choose a"
-                " wider dtype in dtypes=, or leave the field as it is stored"
+                f"{where}: found {value}, which {wanted} ({low} to {high}) does not hold exactly; choose a wider dtype"
+                " in dtypes=, or leave the field as it is stored"
             )
+
+
+def _exact_range(wanted: np.dtype[Any]) -> tuple[int, int]:
+    """The integers from the first to the second are all kept as they are by this dtype."""
+    if wanted.kind in "iu":
+        return int(np.iinfo(wanted).min), int(np.iinfo(wanted).max)
+    high = 2 ** (np.finfo(wanted).nmant + 1)
+    return -high, high

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fastload.errors import DatasetError, FormatError, SourceError
-from fastload.packing.plan import Plan, PlannedShard
+from fastload.packing.plan import Plan, PlannedAttachment, PlannedShard
 from fastload.packing.report import Progress
 from fastload.packing.source import Loaded, Measured, load, read_attachment
 from fastload.schema import Problem
-from fastload.store.record import INFO_KEY, encode_record
+from fastload.store.record import ATTACHMENT_BIT, INFO_KEY, encode_record
 from fastload.store.shard import ShardResult, ShardWriter, map_bytes, publish_shard, shard_file
 
 ProgressCallback = Callable[[Progress], None]
@@ -72,6 +72,20 @@ def check_samples(
             findings.problems += error.problems
         counter.add(sum(measured.sizes.values()))
     return good
+
+
+def check_attachments(
+    source: Path, attachments: Iterable[PlannedAttachment], findings: Findings
+) -> tuple[PlannedAttachment, ...]:
+    """Read attachments without packing them. Gives the good ones, numbered anew; problems go to `findings`."""
+    good: list[PlannedAttachment] = []
+    for attachment in attachments:
+        data = read_attachment(source, attachment.path, attachment.nbytes)
+        if isinstance(data, Problem):
+            findings.problems.append(data)
+        else:
+            good.append(replace(attachment, key=ATTACHMENT_BIT | len(good)))
+    return tuple(good)
 
 
 def write_shard(

@@ -8,6 +8,8 @@ the first thing written, and goes only by becoming the manifest.
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,7 +43,9 @@ def _check_output(out: Path, *, overwrite: bool) -> None:
         raise UsageError(f"{out}: a file is there; choose another folder for the dataset")
     if (out / MANIFEST_FILE).exists():
         if not is_manifest(out):
-            raise UsageError(f"{out}: its {MANIFEST_FILE} is not fastload's; choose another folder for the dataset")
+            raise UsageError(
+                f"{out}: its {MANIFEST_FILE} is not fastload's, or is damaged; choose another folder, or empty this one"
+            )
         if not overwrite:
             raise UsageError(
                 f"{out}: a packed dataset is there already; add overwrite=True (--overwrite) to replace it"
@@ -63,18 +67,21 @@ def claim_output(out: Path) -> Iterator[None]:
     Raises:
         LockedError: another pack is writing to it.
     """
+    made = not out.exists()
     fs.make_folder(out)
     with fs.lock_folder(out):
         try:
             yield
         finally:
-            fs.remove_folder_if_empty(out)
+            if made:
+                fs.remove_folder_if_empty(out)
 
 
 def check_space(out: Path, needed_bytes: int) -> None:
     """Refuse a pack that cannot fit, before anything is written or removed.
 
-    What a dataset that is there already takes counts as free, since it will be removed first.
+    What a dataset that is there already takes counts as free, since it will be removed first; not so files
+    with several names, which stay. Only what surely cannot fit is refused: headers are left out of account.
 
     Raises:
         ResourceError: with the bytes needed and free.
@@ -82,7 +89,8 @@ def check_space(out: Path, needed_bytes: int) -> None:
     free = fs.free_bytes(out)
     if free is None:
         return
-    room = free + sum(path.stat().st_size for path in _our_files(out))
+    old = [path.stat() for path in _our_files(out)]
+    room = free + sum(status.st_size for status in old if status.st_nlink == 1)
     if room < needed_bytes:
         raise ResourceError(
             f"{out}: no space to write it ({format_size(needed_bytes)} needed, {format_size(room)} free on its disk);"
@@ -105,11 +113,19 @@ def clear_output(out: Path) -> None:
 def begin(out: Path) -> None:
     """Mark the folder as one in which a pack has begun, and clear what an earlier one left."""
     mark = fs.temporary(out / MANIFEST_FILE)
+    _check_writable(out)
     with fs.explain_errors(mark):
         mark.touch()
         fs.sync_folder(out)
     clear_output(out)
     fs.make_folder(out / SHARDS_FOLDER)
+
+
+def _check_writable(out: Path) -> None:
+    """See that all of an old dataset can be removed before any of it is. Raises `PermissionError`."""
+    for folder in (out, out / SHARDS_FOLDER):
+        if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(folder))
 
 
 def abandon(out: Path) -> None:

@@ -95,9 +95,10 @@ class Plan:
         return sum(len(shard.samples) for shard in self.shards)
 
     @property
-    def payload_bytes(self) -> int:
-        """About how large the shards will be."""
-        return sum(sum(shard.record_bytes()) for shard in self.shards)
+    def least_bytes(self) -> int:
+        """What the shards will take at least: the fields and attachments alone."""
+        samples = sum(sample.payload_bytes for shard in self.shards for sample in shard.samples)
+        return samples + sum(attachment.nbytes for shard in self.shards for attachment in shard.attachments)
 
 
 @dataclass(frozen=True)

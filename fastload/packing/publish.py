@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from fastload.schema import Schema
+from fastload.store.files import describe_blocks
 from fastload.store.index import INDEX_FILE, write_index
-from fastload.store.manifest import FileEntry, Manifest, Range, ShardEntry, write_manifest
+from fastload.store.manifest import Manifest, Range, ShardEntry, write_manifest
 from fastload.store.names import NAMES_FILE, STARTS_FILE, write_names
-from fastload.store.shard import ShardResult, digest_file
+from fastload.store.shard import ShardResult
 
 
 @dataclass(frozen=True)
@@ -48,18 +49,12 @@ def publish_dataset(out: Path, description: Description, shards: Sequence[ShardR
         present=_count_present(schema, shards),
         splits=description.splits,
         shards=tuple(_entries(shards)),
-        index=describe_file(out, INDEX_FILE),
-        names=(describe_file(out, NAMES_FILE), describe_file(out, STARTS_FILE)),
+        index=describe_blocks(out, INDEX_FILE),
+        names=(describe_blocks(out, NAMES_FILE), describe_blocks(out, STARTS_FILE)),
         lossy=description.lossy,
     )
     write_manifest(out, manifest)
     return manifest
-
-
-def describe_file(root: Path, file: str) -> FileEntry:
-    """Size and digest of a file of the dataset."""
-    with (root / file).open("rb", buffering=0) as opened:
-        return FileEntry(file, (root / file).stat().st_size, digest_file(opened.fileno()))
 
 
 def _entries(shards: Sequence[ShardResult]) -> list[ShardEntry]:

@@ -12,7 +12,14 @@ from fastload.errors import SourceError, UsageError
 from fastload.layouts.base import Layout
 from fastload.layouts.registry import detect_layout, get_layout
 from fastload.layouts.splits import read_splits
-from fastload.packing.execute import Findings, ProgressCallback, ProgressCounter, check_samples, write_shard
+from fastload.packing.execute import (
+    Findings,
+    ProgressCallback,
+    ProgressCounter,
+    check_attachments,
+    check_samples,
+    write_shard,
+)
 from fastload.packing.output import abandon, begin, check_output, check_space, claim_output
 from fastload.packing.plan import Listing, Plan, list_source, make_plan
 from fastload.packing.publish import Description, publish_dataset
@@ -84,7 +91,7 @@ def pack(
         raise _nothing_to_pack(source, reader, listing)
     with claim_output(out):
         check_output(out, overwrite=overwrite)  # again: another pack may have ended here meanwhile
-        check_space(out, plan.payload_bytes)
+        check_space(out, plan.least_bytes)
         manifest = _write(out, plan, findings, progress, force=force)
     return _report(out, plan, findings, manifest, time.monotonic() - started)
 
@@ -181,11 +188,12 @@ def _check_listing(
     plan = make_plan(source, layout, options, listing, 1 << 62)
     counter = ProgressCounter("check", plan.samples, plan.source_bytes, progress)
     good = check_samples(plan, listing.samples, findings, counter, force=force)
+    attachments = check_attachments(source, listing.attachments, findings)
     problems = (*listing.problems, *findings.problems)
     if problems and not skip_bad:
         raise SourceError(problems=problems)
     findings.problems.clear()
-    return Listing(tuple(good), listing.attachments, problems, listing.notes, listing.ignored)
+    return Listing(tuple(good), attachments, problems, listing.notes, listing.ignored)
 
 
 def _nothing_to_pack(source: Path, layout: Layout, listing: Listing) -> SourceError:

@@ -19,9 +19,9 @@ from fastload.packing.report import VerifyReport
 from fastload.packing.unpack import is_safe_path
 from fastload.schema import Problem
 from fastload.store import pages
-from fastload.store.files import OpenFile, read_at
+from fastload.store.files import BlockEntry, FileEntry, OpenFile, describe_blocks, read_at
 from fastload.store.index import make_row, open_index
-from fastload.store.manifest import MANIFEST_FILE, FileEntry, Manifest, ShardEntry, read_manifest
+from fastload.store.manifest import MANIFEST_FILE, Manifest, ShardEntry, read_manifest
 from fastload.store.names import Names, open_names
 from fastload.store.npy import RowFile
 from fastload.store.record import (
@@ -110,14 +110,14 @@ def _check_side_files(run: _Run) -> None:
     sound = [_check_digest(run, entry) for entry in (manifest.index, *manifest.names)]
     try:
         if sound[0]:
-            run.index = open_index(run.root, manifest.schema, manifest.samples, manifest.index.bytes)
+            run.index = open_index(run.root, manifest.schema, manifest.samples, manifest.index)
         if all(sound[1:]):
-            run.names = open_names(run.root, manifest.samples, manifest.names[0].bytes, manifest.names[1].bytes)
+            run.names = open_names(run.root, manifest.samples, *manifest.names)
     except CorruptError as error:
         run.problems.append(Problem(None, None, None, str(error), "", "", kind="index", shard=error.shard))
 
 
-def _check_digest(run: _Run, entry: FileEntry) -> bool:
+def _check_digest(run: _Run, entry: BlockEntry) -> bool:
     """Whether a file is there with the size and digest that the manifest says; a problem is added if not."""
     problem = _file_problem(run, entry)
     if problem is not None:
@@ -125,7 +125,7 @@ def _check_digest(run: _Run, entry: FileEntry) -> bool:
     return problem is None
 
 
-def _file_problem(run: _Run, entry: FileEntry) -> Problem | None:
+def _file_problem(run: _Run, entry: BlockEntry) -> Problem | None:
     file = _open(run, entry)
     if isinstance(file, Problem):
         return file
@@ -134,9 +134,12 @@ def _file_problem(run: _Run, entry: FileEntry) -> Problem | None:
         if size != entry.bytes:
             return _problem(entry.file, "size", f"{size:,} bytes", f"{entry.bytes:,} bytes as dataset.json says")
         digest = digest_file(file.fd)
+        blocks = describe_blocks(run.root, entry.file).blocks
         run.bytes += size
     except OSError as error:
         return _unreadable(run, entry, error)
+    if blocks != entry.blocks:
+        return _problem(entry.file, "digest", "blocks of other digests", "those that dataset.json says")
     if digest != entry.xxh3_128:
         return _problem(entry.file, "digest", f"digest {digest}", f"{entry.xxh3_128} as dataset.json says")
     return None

@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+
+import xxhash
 
 from fastload.errors import CorruptError, DatasetError
 from fastload.oserrors import raise_if_exhausted
@@ -80,6 +83,84 @@ def read_at(fd: int, nbytes: int, offset: int) -> bytes:
         pieces.append(data)
         done += len(data)
     return b"".join(pieces)
+
+
+BLOCK_BYTES = 1 << 20
+"""Index and names are verified in blocks of this size, each when it is first touched: 0.1 ms."""
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file of the dataset: path relative to its folder, size, xxh3-128 of its bytes (hexadecimal)."""
+
+    file: str
+    bytes: int
+    xxh3_128: str
+
+
+@dataclass(frozen=True)
+class BlockEntry(FileEntry):
+    """A file that is read in pieces: also the xxh3-64 of each of its blocks of 1 MiB (hexadecimal)."""
+
+    blocks: tuple[str, ...]
+
+
+class CheckedFile:
+    """A file of known size and digests, read in pieces; a block's digest is verified when it is first touched.
+
+    Raises:
+        CorruptError: missing or of another size; at a read: damaged, exchanged, or cut short meanwhile.
+    """
+
+    def __init__(self, root: Path, entry: BlockEntry) -> None:
+        self.path = root / entry.file
+        self.nbytes = entry.bytes
+        self._blocks = entry.blocks
+        self._verified = bytearray(len(entry.blocks))
+        self._file: OpenFile = open_sized(self.path, entry.bytes)
+
+    def read(self, nbytes: int, offset: int) -> bytes:
+        """Exactly `nbytes` bytes at `offset`, which lie inside the file."""
+        first, last = offset // BLOCK_BYTES, (offset + nbytes - 1) // BLOCK_BYTES
+        if nbytes <= 0 or self._verified.count(1, first, last + 1) == last + 1 - first:
+            return self._read(nbytes, offset)
+        start = first * BLOCK_BYTES
+        data = self._read(min((last + 1) * BLOCK_BYTES, self.nbytes) - start, start)
+        for number in range(first, last + 1):
+            block = data[number * BLOCK_BYTES - start : (number + 1) * BLOCK_BYTES - start]
+            if xxhash.xxh3_64_hexdigest(block) != self._blocks[number]:
+                raise self.damaged(f"bytes {number * BLOCK_BYTES:,} on are not those that were written")
+            self._verified[number] = 1
+        return data[offset - start : offset - start + nbytes]
+
+    def damaged(self, found: str) -> CorruptError:
+        """The error for something that is wrong with this file."""
+        return CorruptError(
+            f"{self.path}: {found}; damaged, exchanged or cut short; copy the dataset anew, or pack it again",
+            shard=self.path.name,
+        )
+
+    def _read(self, nbytes: int, offset: int) -> bytes:
+        try:
+            data = read_at(self._file.fd, nbytes, offset)
+        except OSError as error:
+            raise explain_read_error(error, self.path, f"{nbytes:,} bytes") from error
+        if len(data) != nbytes:
+            raise self.damaged(f"nothing at byte {offset + len(data):,} and behind it")
+        return data
+
+
+def describe_blocks(root: Path, file: str) -> BlockEntry:
+    """Size and digests of a file."""
+    opened = OpenFile(root / file)
+    whole = xxhash.xxh3_128()
+    blocks = []
+    size = 0
+    while data := read_at(opened.fd, BLOCK_BYTES, size):
+        whole.update(data)
+        blocks.append(xxhash.xxh3_64_hexdigest(data))
+        size += len(data)
+    return BlockEntry(file, size, whole.hexdigest(), tuple(blocks))
 
 
 def explain_read_error(

@@ -68,14 +68,14 @@ def write_atomic(
             with os.fdopen(_open_new(temp), "wb") as file:
                 for chunk in chunks:
                     size += file.write(chunk)
+            if sync:
+                publish(path)
+            else:
+                temp.replace(path)
         except BaseException:
             if not keep_temporary:
                 remove(temp)
             raise
-    if sync:
-        publish(path)
-    else:
-        temp.replace(path)
     return size
 
 
@@ -126,16 +126,16 @@ def free_bytes(path: Path) -> int | None:
     for folder in (path, *path.parents):
         with contextlib.suppress(OSError):
             disk = os.statvfs(folder)
-            return disk.f_bavail * disk.f_frsize
+            return disk.f_bavail * disk.f_frsize if disk.f_blocks else None  # ramfs and others say nothing
     return None
 
 
 @contextlib.contextmanager
 def lock_folder(path: Path) -> Iterator[None]:
-    """Keep others of this machine, or of this network file system, from writing to the folder meanwhile.
+    """Keep others from writing to the folder meanwhile.
 
     The lock is on the open folder itself: it leaves no file, and goes with the process that holds it. Where
-    the file system has no locks, nothing is locked.
+    the file system has no such locks (some network ones), nothing is locked.
 
     Raises:
         LockedError: somebody else holds it.
@@ -146,13 +146,29 @@ def lock_folder(path: Path) -> Iterator[None]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise LockedError(
-                    f"{path}: another fastload is writing to this folder; wait until it has finished, or end it, then"
-                    " run the command again"
-                ) from error
+                raise _locked(path) from error
+        if not _is_at(fd, path):  # removed, and perhaps made anew, by the one who held it until now
+            raise _locked(path)
         yield
     finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_UN)  # a forked child may hold the same open folder
         os.close(fd)
+
+
+def _locked(path: Path) -> LockedError:
+    return LockedError(
+        f"{path}: another fastload is writing to this folder; wait until it has finished, or end it, then run the"
+        " command again"
+    )
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(fd), there)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from fastload.schema import Field, Schema
 from fastload.store import fs
+from fastload.store.files import BlockEntry
 from fastload.store.npy import RowFile, npy_header
 from fastload.store.record import PREFIX_BYTES, DamageError, Header, Prefix, align
 
@@ -147,10 +148,10 @@ def write_index(path: Path, schema: Schema, blocks: Iterable[Rows], total: int) 
     return fs.write_atomic(path, chunks())
 
 
-def open_index(root: Path, schema: Schema, samples: int, nbytes: int) -> RowFile:
+def open_index(root: Path, schema: Schema, samples: int, entry: BlockEntry) -> RowFile:
     """The index: `samples` rows of `row_dtype(schema)`.
 
     Raises:
         CorruptError: missing, of another size than the manifest says, or of another form.
     """
-    return RowFile(root / INDEX_FILE, nbytes, row_dtype(schema), samples)
+    return RowFile(root, entry, row_dtype(schema), samples)

@@ -16,7 +16,7 @@ import xxhash
 from fastload.errors import CorruptError, DatasetNotFoundError, FastloadError, VersionError
 from fastload.schema import Schema
 from fastload.store import fs
-from fastload.store.files import OpenFile, explain_read_error, read_at
+from fastload.store.files import BLOCK_BYTES, BlockEntry, FileEntry, OpenFile, explain_read_error, read_at
 from fastload.store.index import INDEX_FILE, index_bytes
 from fastload.store.names import NAMES_FILE, STARTS_FILE, starts_bytes_of
 from fastload.store.shard import SHARDS_FOLDER, is_shard_name
@@ -25,15 +25,6 @@ MANIFEST_FILE = "dataset.json"
 FORMAT = "fastload"
 FORMAT_VERSION = 1
 Range = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class FileEntry:
-    """A file of the dataset: path relative to its folder, size, xxh3-128 of its bytes (hexadecimal)."""
-
-    file: str
-    bytes: int
-    xxh3_128: str
 
 
 @dataclass(frozen=True)
@@ -73,8 +64,8 @@ class Manifest:
     present: Mapping[str, int]
     splits: Mapping[str, tuple[Range, ...]]
     shards: tuple[ShardEntry, ...]
-    index: FileEntry
-    names: tuple[FileEntry, FileEntry]
+    index: BlockEntry
+    names: tuple[BlockEntry, BlockEntry]
     lossy: tuple[str, ...] = field(default=())
 
     @property
@@ -105,10 +96,14 @@ class Manifest:
             "present": dict(self.present),
             "splits": {split: [list(part) for part in parts] for split, parts in self.splits.items()},
             "shards": [asdict(shard) for shard in self.shards],
-            "index": asdict(self.index),
-            "names": [asdict(entry) for entry in self.names],
+            "index": _entry_json(self.index),
+            "names": [_entry_json(entry) for entry in self.names],
             "lossy": list(self.lossy),
         }
+
+
+def _entry_json(entry: BlockEntry) -> dict[str, Any]:
+    return {**asdict(entry), "blocks": list(entry.blocks)}
 
 
 def write_manifest(root: Path, manifest: Manifest) -> None:
@@ -150,25 +145,30 @@ def read_manifest(root: Path) -> Manifest:
             f"{path}: format version {version}; this fastload reads version {FORMAT_VERSION};"
             " install a newer fastload to read it"
         )
-    if values.pop("checksum", None) != _checksum(values):
-        raise _damaged(path, "its checksum does not fit its text")
     try:
-        return _from_json(values)
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, FastloadError) as error:
+        fits = values.pop("checksum", None) == _checksum(values)
+        manifest = _from_json(values) if fits else None
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, FastloadError) as error:
         raise _damaged(path, f"not a whole manifest ({type(error).__name__}: {error})") from error
+    if manifest is None:
+        raise _damaged(path, "its checksum does not fit its text")
+    return manifest
 
 
 def is_manifest(root: Path) -> bool:
-    """Whether the `dataset.json` in `root` is one that fastload wrote, of any version, damaged or not."""
+    """Whether the `dataset.json` in `root` is one that fastload wrote, of any version, damaged further on or not.
+
+    Raises `OSError` when it cannot be read.
+    """
     try:
         file = OpenFile(root / MANIFEST_FILE)
         return f'"format": "{FORMAT}"'.encode() in read_at(file.fd, 4096, 0)
-    except (OSError, CorruptError):
+    except CorruptError:
         return False
 
 
 def _from_json(values: Mapping[str, Any]) -> Manifest:
-    first, second = (FileEntry(**entry) for entry in values["names"])
+    first, second = (_block_entry(entry) for entry in values["names"])
     splits = {split: tuple((start, stop) for start, stop in parts) for split, parts in values["splits"].items()}
     manifest = Manifest(
         layout=values["layout"],
@@ -180,12 +180,16 @@ def _from_json(values: Mapping[str, Any]) -> Manifest:
         present=values["present"],
         splits=splits,
         shards=tuple(ShardEntry(**entry) for entry in values["shards"]),
-        index=FileEntry(**values["index"]),
+        index=_block_entry(values["index"]),
         names=(first, second),
         lossy=tuple(values["lossy"]),
     )
     check_manifest(manifest)
     return manifest
+
+
+def _block_entry(values: Mapping[str, Any]) -> BlockEntry:
+    return BlockEntry(**{**values, "blocks": tuple(values["blocks"])})
 
 
 def check_manifest(manifest: Manifest) -> None:
@@ -205,6 +209,9 @@ def check_manifest(manifest: Manifest) -> None:
         raise ValueError("layout, options, lossy or a digest of a wrong type")
     if [entry.file for entry in entries[:3]] != [INDEX_FILE, NAMES_FILE, STARTS_FILE]:
         raise ValueError("index or names under other names")
+    for side in (manifest.index, *manifest.names):
+        if len(side.blocks) != -(-side.bytes // BLOCK_BYTES) or not all(isinstance(b, str) for b in side.blocks):
+            raise ValueError(f"{side.file} without a digest for each of its blocks")
     _check_shards(manifest)
     _check_splits(manifest)
     expected = (index_bytes(manifest.schema, manifest.samples), starts_bytes_of(manifest.samples))

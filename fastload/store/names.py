@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fastload.errors import CorruptError
 from fastload.store import fs
-from fastload.store.files import OpenFile, explain_read_error, open_sized, read_at
+from fastload.store.files import BlockEntry, CheckedFile
 from fastload.store.npy import RowFile, npy_header
 
 NAMES_FILE = "names.bin"
@@ -30,10 +29,8 @@ class Names:
         CorruptError: when a name is read, positions that cannot be right, or a file cut short meanwhile.
     """
 
-    def __init__(self, path: Path, nbytes: int, starts: RowFile) -> None:
-        self._path = path
-        self._nbytes = nbytes
-        self._data: OpenFile = open_sized(path, nbytes)
+    def __init__(self, data: CheckedFile, starts: RowFile) -> None:
+        self._data = data
         self._starts = starts
 
     def __len__(self) -> int:
@@ -42,21 +39,9 @@ class Names:
     def raw(self, number: int) -> bytes:
         """The bytes of name `number`. Raises `IndexError` when there is none."""
         start, stop = self._starts.read(number, number + 2).tolist()
-        if not start <= stop <= self._nbytes:
-            raise self._damaged(f"name {number} from {start} to {stop} of {self._nbytes}")
-        try:
-            data = read_at(self._data.fd, stop - start, start)
-        except OSError as error:
-            raise explain_read_error(error, self._path, "a name") from error
-        if len(data) != stop - start:
-            raise self._damaged(f"nothing at byte {start + len(data):,}, where name {number} should be")
-        return data
-
-    def _damaged(self, found: str) -> CorruptError:
-        return CorruptError(
-            f"{self._path}: {found}; damaged or cut short; copy the dataset anew, or pack it again",
-            shard=self._path.name,
-        )
+        if not start <= stop <= self._data.nbytes:
+            raise self._data.damaged(f"name {number} from {start} to {stop} of {self._data.nbytes}")
+        return self._data.read(stop - start, start)
 
     def __getitem__(self, number: int) -> str:
         return self.raw(number).decode("utf-8", "surrogateescape")
@@ -96,20 +81,13 @@ def write_names(root: Path, names: Iterable[bytes], total: int) -> tuple[int, in
     return size, fs.write_atomic(root / STARTS_FILE, [header, starts.data.cast("B")])
 
 
-def open_names(root: Path, samples: int, data_bytes: int, starts_bytes: int) -> Names:
+def open_names(root: Path, samples: int, data: BlockEntry, starts: BlockEntry) -> Names:
     """The names of a dataset of `samples` samples.
 
     Raises:
         CorruptError: a file is missing or not as the manifest says.
     """
-    starts = RowFile(root / STARTS_FILE, starts_bytes, STARTS_DTYPE, samples + 1)
-    if int(starts[samples]) != data_bytes:
-        raise CorruptError(
-            f"{root / STARTS_FILE}: ends at {int(starts[samples])}; expected {data_bytes}, the size of {NAMES_FILE};"
-            " copy the dataset anew, or pack it again",
-            shard=STARTS_FILE,
-        )
-    return Names(root / NAMES_FILE, data_bytes, starts)
+    return Names(CheckedFile(root, data), RowFile(root, starts, STARTS_DTYPE, samples + 1))
 
 
 def starts_bytes_of(samples: int) -> int:

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.errors import CorruptError
-from fastload.store.files import OpenFile, explain_read_error, open_sized, read_at
+from fastload.store.files import BlockEntry, CheckedFile
 
 _MAGIC = b"\x93NUMPY\x03\x00"
 _ALIGNMENT = 64
@@ -35,23 +34,18 @@ class RowFile:
     """The rows of a `.npy` file of shape (length,), read as they are asked for.
 
     Raises:
-        CorruptError: missing, of another size than the manifest says (`nbytes`), of another form; at a read:
+        CorruptError: missing, of another size than the manifest says, of another form; at a read: damaged, or
             cut short meanwhile.
     """
 
-    def __init__(self, path: Path, nbytes: int, dtype: np.dtype[Any], length: int) -> None:
+    def __init__(self, root: Path, entry: BlockEntry, dtype: np.dtype[Any], length: int) -> None:
         self.dtype = dtype
-        self._path = path
         self._length = length
-        self._file: OpenFile = open_sized(path, nbytes)
+        self._file = CheckedFile(root, entry)
         header = npy_header(dtype, length)
         self._start = len(header)
-        if nbytes != len(header) + length * dtype.itemsize or self._read(len(header), 0) != header:
-            raise CorruptError(
-                f"{path}: its first bytes are not those of a .npy file of {length} values of {dtype}; damaged or"
-                " exchanged; copy the dataset anew, or pack it again",
-                shard=path.name,
-            )
+        if entry.bytes != len(header) + length * dtype.itemsize or self._file.read(len(header), 0) != header:
+            raise self._file.damaged(f"its first bytes are not those of a .npy file of {length} values of {dtype}")
 
     def __len__(self) -> int:
         return self._length
@@ -62,9 +56,9 @@ class RowFile:
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Rows [start, stop), (stop - start,). Raises `IndexError` outside the file's rows."""
         if not 0 <= start <= stop <= self._length:
-            raise IndexError(f"rows {start} to {stop} of {self._length} in {self._path}")
+            raise IndexError(f"rows {start} to {stop} of {self._length} in {self._file.path}")
         size = self.dtype.itemsize
-        return np.frombuffer(self._read((stop - start) * size, self._start + start * size), self.dtype)
+        return np.frombuffer(self._file.read((stop - start) * size, self._start + start * size), self.dtype)
 
     def take(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
         """The rows with these numbers, (n,), in this order."""
@@ -82,16 +76,3 @@ class RowFile:
         """Rows [start, stop) in blocks, so that a large file never lies in memory as a whole."""
         for first in range(start, stop, _BLOCK_ROWS * 16):
             yield self.read(first, min(first + _BLOCK_ROWS * 16, stop))
-
-    def _read(self, nbytes: int, offset: int) -> bytes:
-        try:
-            data = read_at(self._file.fd, nbytes, offset)
-        except OSError as error:
-            raise explain_read_error(error, self._path, "a row") from error
-        if len(data) != nbytes:
-            raise CorruptError(
-                f"{self._path}: cut short while it was in use: nothing at byte {offset + len(data):,} and behind it;"
-                " copy the dataset anew, or pack it again",
-                shard=self._path.name,
-            )
-        return data

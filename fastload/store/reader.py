@@ -8,7 +8,6 @@ exchanged, also while it is in use, is an error that names it.
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import os
 import threading
@@ -71,26 +70,23 @@ class Store:
     Attributes:
         root: the dataset's folder, links resolved.
         manifest: what `dataset.json` says.
+        index: the index rows of all samples.
+        names: the samples' names.
+
+    Raises:
+        CorruptError: index or names are missing or not as the manifest says.
     """
 
     def __init__(self, root: Path, manifest: Manifest) -> None:
         self.root = root
         self.manifest = manifest
         self._key = (os.fspath(root), manifest.fingerprint)
+        data, starts = manifest.names
+        # All at once: after a pack to the same folder these would be the new one's files.
+        self.index: RowFile = open_index(root, manifest.schema, manifest.samples, manifest.index)
+        self.names: Names = open_names(root, manifest.samples, data, starts)
         self._paths = [os.path.join(root, shard.file) for shard in manifest.shards]
         weakref.finalize(self, _drop_files, self._key)
-
-    @functools.cached_property
-    def index(self) -> RowFile:
-        """The index rows of all samples. Raises `CorruptError`."""
-        manifest = self.manifest
-        return open_index(self.root, manifest.schema, manifest.samples, manifest.index.bytes)
-
-    @functools.cached_property
-    def names(self) -> Names:
-        """The samples' names. Raises `CorruptError`."""
-        data, starts = self.manifest.names
-        return open_names(self.root, self.manifest.samples, data.bytes, starts.bytes)
 
     def places(self, number: int) -> list[Place]:
         """Where each field that a sample has lies in its record.

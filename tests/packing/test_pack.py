@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -301,12 +302,127 @@ def test_a_disk_that_is_too_small_is_said_before_anything_is_removed(source, tmp
     before = tree_bytes(tmp_path / "out")
     monkeypatch.setattr(fs, "free_bytes", lambda path: 100)
     big = write_tree(tmp_path / "big", {"00/000000": 100_000})
-    with pytest.raises(fastload.ResourceError, match=r"2\.\d+ MB needed, .* free"):
+    with pytest.raises(fastload.ResourceError, match=r"2 MB needed, .* free"):
         pack(big, tmp_path / "out", overwrite=True)
     assert tree_bytes(tmp_path / "out") == before
     with pytest.raises(fastload.ResourceError):
         pack(big, tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_files_with_a_second_name_do_not_count_as_room(source, tmp_path, monkeypatch):
+    from fastload.store import fs
+
+    big = write_tree(tmp_path / "big", {"00/000000": 10_000})
+    pack(big, tmp_path / "out")
+    shutil.copytree(tmp_path / "out", tmp_path / "snapshot", copy_function=os.link)
+    before = tree_bytes(tmp_path / "out")
+    monkeypatch.setattr(fs, "free_bytes", lambda path: 10_000)
+    with pytest.raises(fastload.ResourceError, match="no space"):
+        pack(big, tmp_path / "out", overwrite=True)
+    assert tree_bytes(tmp_path / "out") == before
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("kind", [("ramfs", ""), ("tmpfs", "size=0")])
+def test_a_file_system_that_does_not_tell_its_space_is_packed_to(source, tmp_path, kind):
+    import subprocess
+
+    (tmp_path / "mount").mkdir()
+    options = ["-o", kind[1]] if kind[1] else []
+    done = subprocess.run(["mount", "-t", kind[0], *options, "none", str(tmp_path / "mount")], capture_output=True)
+    if done.returncode:
+        pytest.skip(f"cannot mount {kind[0]} here: {done.stderr.decode().strip()}")
+    try:
+        assert pack(source, tmp_path / "mount/out").samples == 4
+    finally:
+        subprocess.run(["umount", str(tmp_path / "mount")], check=True)
+
+
+@pytest.mark.parametrize("trouble", ["unreadable size", "grows"])
+def test_a_bad_attachment_is_found_before_an_old_dataset_is_removed(source, tmp_path, trouble):
+    calibration = source / "sequences/00/calib.txt"
+    calibration.write_text("P0: 1 0 0 0 0 1 0 0 0 0 1 0\n")
+    pack(source, tmp_path / "out")
+    before = tree_bytes(tmp_path / "out")
+    progress = None
+    if trouble == "unreadable size":
+        calibration.unlink()
+        calibration.symlink_to("/proc/version")  # a size of 0, and bytes
+    else:
+
+        def progress(step):
+            with calibration.open("a") as file:
+                file.write("# one more line\n")
+
+    with pytest.raises(SourceError, match=r"calib\.txt"):
+        pack(source, tmp_path / "out", overwrite=True, progress=progress)
+    assert tree_bytes(tmp_path / "out") == before
+    if trouble == "unreadable size":
+        report = pack(source, tmp_path / "out", overwrite=True, skip_bad=True)
+        assert [problem.path for problem in report.problems] == ["sequences/00/calib.txt"]
+        assert fastload.verify(tmp_path / "out").ok
+
+
+def test_a_folder_of_the_users_stays_when_a_pack_fails(source, tmp_path):
+    (tmp_path / "mine").mkdir(mode=0o750)
+    (source / "sequences/08/velodyne/000000.bin").write_bytes(bytes(12 * 16))
+    with pytest.raises(SourceError):
+        pack(source, tmp_path / "mine")
+    assert (tmp_path / "mine").is_dir()
+    assert not list((tmp_path / "mine").iterdir())
+
+
+def test_a_lock_on_a_folder_that_was_removed_meanwhile_is_none(tmp_path, monkeypatch):
+    import fcntl
+
+    from fastload.store import fs
+
+    (tmp_path / "d").mkdir()
+    real = fcntl.flock
+
+    def slow(fd, operation):
+        if operation & fcntl.LOCK_EX:
+            (tmp_path / "d").rmdir()
+            (tmp_path / "d").mkdir()
+        real(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", slow)
+    with pytest.raises(LockedError), fs.lock_folder(tmp_path / "d"):
+        raise AssertionError("not reached")
+
+
+def test_a_lock_ends_with_the_pack_though_a_forked_child_lives_on(source, tmp_path):
+    children = []
+
+    def fork(progress):
+        if not children:
+            pid = os.fork()
+            if pid == 0:
+                time.sleep(60)
+                os._exit(0)
+            children.append(pid)
+
+    try:
+        pack(source, tmp_path / "out", progress=fork)
+        pack(source, tmp_path / "out", overwrite=True)
+    finally:
+        for pid in children:
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+    assert fastload.verify(tmp_path / "out").ok
+
+
+@pytest.mark.parametrize("code", ["ENOLCK", "EOPNOTSUPP", "EBADF"])
+def test_a_file_system_without_locks_is_packed_to(source, tmp_path, monkeypatch, code):
+    import errno
+    import fcntl
+
+    def refuse(fd, operation):
+        raise OSError(getattr(errno, code), code)
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert pack(source, tmp_path / "out").samples == 4
 
 
 def test_a_dangling_link_as_output_is_named(source, tmp_path):

@@ -120,6 +120,13 @@ def test_records_made_to_do_harm_are_refused(tmp_path, file, message):
     assert fastload.verify(root).ok is not (wrong_paths or "takes" in message)
 
 
+def test_a_folder_under_the_name_of_a_file_is_named_and_no_temporary_file_stays(packed, tmp_path):
+    (tmp_path / "out/sequences/00/velodyne/000001.bin").mkdir(parents=True)
+    with pytest.raises(OSError, match="000001"):
+        fastload.unpack(packed, tmp_path / "out", overwrite=True)
+    assert not list((tmp_path / "out").rglob(".tmp-*"))
+
+
 def test_damage_stops_it_by_name(packed, tmp_path):
     shutil.copytree(packed, tmp_path / "d")
     shard = tmp_path / "d/shards/00000.lmdb"

@@ -11,7 +11,7 @@ import pytest
 import fastload
 from fastload.errors import CorruptError, DatasetNotFoundError, VersionError
 from fastload.store.reader import open_store
-from tests.support import run_fastload, run_python, tree_bytes
+from tests.support import rebind, run_fastload, run_python, tree_bytes
 
 
 @pytest.fixture
@@ -163,14 +163,54 @@ def test_a_dataset_packed_anew_under_a_reader_is_old_data_or_one_error(tmp_path,
         assert all(np.array_equal(now[name], before[name]) for name in before)
 
 
+def test_a_dataset_that_was_opened_but_not_read_keeps_to_what_it_opened(tmp_path):
+    """Names, counts and samples are the old ones, or an error, whatever is packed to the folder meanwhile."""
+    from tests.support import write_tree
+
+    write_tree(tmp_path / "a", {f"00/{i:06d}": 200 for i in range(4)}, seed=1)
+    write_tree(tmp_path / "b", {f"03/{i:06d}": 200 for i in range(4)}, seed=2)
+    fastload.pack(tmp_path / "a", tmp_path / "d")
+    fastload.pack(tmp_path / "a", tmp_path / "old")
+    opened = fastload.PackedDataset(tmp_path / "d")
+    part = opened.subset([2, 3])
+    assert (len(opened), len(part)) == (4, 2)
+    fastload.pack(tmp_path / "b", tmp_path / "d", overwrite=True)
+    assert list(opened.names) == list(fastload.PackedDataset(tmp_path / "old").names)
+    for index in range(4):
+        with pytest.raises(CorruptError):
+            opened[index]
+    with pytest.raises(CorruptError):
+        part[0]
+    assert fastload.PackedDataset(tmp_path / "d")[0]["name"].startswith("sequences/03")
+
+
+@pytest.mark.parametrize("file", ["index.npy", "names.bin", "names.npy"])
+def test_names_and_counts_are_never_read_from_a_damaged_file(dataset, file):
+    right = fastload.PackedDataset(dataset)
+    names, counts = list(right.names), right.counts.tolist()
+    del right
+    size = (dataset / file).stat().st_size
+    for position in range(0, size, max(1, size // 40)):
+        flip(dataset / file, position)
+        loaded = fastload.PackedDataset(dataset)
+        for use, wanted in ((lambda d: list(d.names), names), (lambda d: d.counts.tolist(), counts)):
+            try:
+                assert use(loaded) == wanted
+            except CorruptError as error:
+                assert error.shard == file  # noqa: PT017 - either is right
+        flip(dataset / file, position)
+
+
 @pytest.mark.parametrize("column", ["offset", "shard", "header_bytes", "record_bytes", "rows_points", "present"])
 def test_any_flipped_bit_of_an_index_row_is_a_clear_error_or_right_data(dataset, column):
     store = open_store(dataset)
     start = (dataset / "index.npy").stat().st_size - len(store.index) * store.index.dtype.itemsize
     kind, position = store.index.dtype.fields[column][:2]
+    del store
     right = fastload.PackedDataset(dataset)[0]
     for bit in range(kind.itemsize * 8):
         flip(dataset / "index.npy", start + position + bit // 8, 1 << bit % 8)
+        rebind(dataset)
         unpack = functools.partial(fastload.unpack, dataset, dataset.parent / "u")
         loaded = fastload.PackedDataset(dataset)
         for use in (functools.partial(loaded.__getitem__, 0), functools.partial(loaded.info, 0), unpack):
@@ -329,7 +369,9 @@ def test_nothing_read_is_trusted_with_memory(dataset):
     store = open_store(dataset)
     column = store.index.dtype.fields["rows_points"][1]
     start = (dataset / "index.npy").stat().st_size - len(store.index) * store.index.dtype.itemsize
+    del store
     flip(dataset / "index.npy", start + column + 3, 0x7F)
+    rebind(dataset)
     loaded = fastload.PackedDataset(dataset)
     assert loaded.counts[0] > 2**30
     with pytest.raises(CorruptError, match=r"index\.npy"):

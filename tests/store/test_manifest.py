@@ -127,6 +127,16 @@ def test_no_forged_manifest_makes_anything_but_a_clear_error(full):
     assert accepted < 200
 
 
+def test_options_nested_without_end_are_refused(full):
+    text = (full / "dataset.json").read_text()
+    for depth in (500, 980, 3000, 100_000):
+        nested = text.replace('"options": {}', '"options": ' + '{"a":' * depth + "1" + "}" * depth)
+        assert nested != text
+        (full / "dataset.json").write_text(nested)
+        with pytest.raises(CorruptError, match=r"dataset\.json"):
+            read_manifest(full)
+
+
 @pytest.mark.parametrize("key", ["points", "source_bytes"])
 def test_wrong_sums_are_found_by_verify(full, key):
     values = read_manifest(full).to_json()

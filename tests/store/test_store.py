@@ -15,7 +15,7 @@ from fastload.errors import CorruptError
 from fastload.schema import Field, Schema
 from fastload.store import pages
 from fastload.store.reader import open_store
-from tests.support import MadeSample, same, samples_of, schemas, tree_bytes, write_store
+from tests.support import MadeSample, rebind, same, samples_of, schemas, tree_bytes, write_store
 
 POINTS = Schema((Field("points", "array", "float32", (4,), "points"), Field("pose", "array", "float64", (4, 4))))
 
@@ -149,7 +149,13 @@ def test_index_rows_are_never_trusted(tmp_path):
     data = path.read_bytes()
     for position in range(len(data)):
         path.write_bytes(data[:position] + bytes([data[position] ^ 0x41]) + data[position + 1 :])
-        store = open_store(tmp_path)
+        with pytest.raises(CorruptError, match=r"index\.npy: bytes 0 on are not"):
+            open_store(tmp_path).read(0), open_store(tmp_path).read(1)
+        rebind(tmp_path)
+        try:
+            store = open_store(tmp_path)
+        except CorruptError:  # the header of the .npy file
+            continue
         for number in range(2):
             try:
                 arrays = store.read(number)
