@@ -107,8 +107,8 @@ def test_predictions_of_a_filtered_scan_are_neither_cut_nor_padded() -> None:
     doubt = explain_counts(16_000, 16, 994 * 4, 4)
     assert doubt is not None
     assert "1,000 points, 994 labels" in doubt.found
-    assert "no cutting or padding" in doubt.fix
-    assert "mask" in doubt.fix
+    assert "nothing is cut or padded" in doubt.fix
+    assert "filtered scan" in doubt.fix
 
 
 def test_a_stray_header_of_labels_is_guessed() -> None:
