@@ -149,8 +149,9 @@ class PackedDataset(torch.utils.data.Dataset[Any]):
     def fingerprint(self) -> str:
         """A digest of which samples this dataset has in which order: equal data, split and subset, equal digest."""
         opened = self._open()
-        digest = xxhash.xxh3_128(f"{opened.store.manifest.fingerprint}/{self.split}".encode())
+        digest = xxhash.xxh3_128(f"{opened.store.manifest.fingerprint}/{self.split}".encode("utf-8", "surrogateescape"))
         if self._numbers is not None:
+            digest.update(f"/{len(self._numbers)}/".encode())
             digest.update(self._numbers.data)
         return digest.hexdigest()
 

@@ -338,6 +338,7 @@ def test_a_subset_outlives_packing_the_same_again(tmp_path):
 def test_fingerprints_tell_what_is_read(packed):
     assert PackedDataset(packed).fingerprint == PackedDataset(str(packed)).fingerprint
     assert PackedDataset(packed, "train").fingerprint != PackedDataset(packed, "val").fingerprint
+    assert PackedDataset(packed).subset([]).fingerprint != PackedDataset(packed).fingerprint
 
 
 def double(sample):

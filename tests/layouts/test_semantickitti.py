@@ -13,6 +13,7 @@ from fastload.errors import ResourceError, UsageError
 from fastload.layouts.base import Layout, Note, SourceFile, SourceSample
 from fastload.layouts.semantickitti import SemanticKitti
 from fastload.schema import Problem
+from tests.support import skip_where_pathlib_keeps
 
 LAYOUT = SemanticKitti()
 TR_NUMBERS = (
@@ -447,6 +448,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, function: str, place: Path, code: in
             raise OSError(code, os.strerror(code), str(place))
         return real(path, *arguments, **options)
 
+    skip_where_pathlib_keeps(function)
     monkeypatch.setattr(os, function, fail)
 
 
