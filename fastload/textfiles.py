@@ -84,7 +84,11 @@ def _strict_loader() -> Any:
                     lines[value] = line
             return node
 
-        def construct_yaml_int(self, node: Any) -> int:
+        def construct_yaml_int(self, node: Any) -> Any:
+            # YAML 1.1 reads 010 as octal, 8: a sequence called 010 would become another one, unseen.
+            digits = str(node.value).lstrip("+-")
+            if digits.isdigit() and digits.startswith("0") and digits != "0":
+                return str(node.value)
             return _bounded(super().construct_yaml_int(node))
 
     StrictLoader.add_constructor("tag:yaml.org,2002:int", StrictLoader.construct_yaml_int)

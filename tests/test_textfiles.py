@@ -95,3 +95,7 @@ def test_running_out_of_descriptors_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(ResourceError, match=r"a\.yaml: cannot be opened, too many open files"):
         read_content(tmp_path / "a.yaml")
+
+
+def test_numbers_with_leading_zeros_stay_what_was_written() -> None:
+    assert parse_yaml("[00, 01, 08, 010, 10, 0, -5, 0x10]") == ["00", "01", "08", "010", 10, 0, -5, 16]
