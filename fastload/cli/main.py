@@ -13,7 +13,7 @@ from fastload.cli.streams import OutputError, open_streams, print_err
 from fastload.errors import FastloadError, SourceError, UsageError
 from fastload.units import printable
 
-DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
+FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 _EPILOG = """\
 exit codes: 0 done, 1 failure found or work failed, 2 wrong usage, 130 after Ctrl-C
 

@@ -32,7 +32,6 @@ JSON = "JSON text"
 LFS = "a Git LFS pointer"
 TEXT = "text"
 EMPTY = "an empty file"
-ZEROS = "nothing but zero bytes"
 
 TEXTUAL = frozenset({TEXT, JSON})
 """Guesses from printable bytes alone: labels of one byte each can look so."""
@@ -95,22 +94,8 @@ _FIXES = {
     LFS: "fetch the real file: git lfs pull",
     PICKLE: "fastload never unpickles: load it where you trust it and write the raw values",
     EMPTY: "an unfilled download or an interrupted copy: get the file again",
-    ZEROS: "an unfilled download or an interrupted copy: get the file again",
 }
 _FIX = "use the layout for such files, or convert it to the raw values"
-
-
-def what_is(head: bytes, size: int) -> str | None:
-    """What a file of `size` bytes that begins with `head` is, None where it may well be raw numbers.
-
-    "Nothing but zero bytes" is only said where `head` is the whole file. Label files of nothing but zeros are
-    legal: they call `foreign` instead.
-    """
-    if size == 0:
-        return EMPTY
-    if len(head) >= size and not any(head):
-        return ZEROS
-    return foreign(head[:HEAD_BYTES])
 
 
 def foreign(head: bytes) -> str | None:
@@ -139,7 +124,7 @@ def _inflates(head: bytes) -> bool:
 
 
 def fix_for(what: str) -> str:
-    """What to do about a file that is `what`, as `what_is` says it."""
+    """What to do about a file that is `what`, as `foreign` says it."""
     return _FIXES.get(what, _FIX)
 
 

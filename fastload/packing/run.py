@@ -82,16 +82,16 @@ def pack(
     options = _resolve_options(layout_options)
     check_output(out, overwrite=overwrite)
     listing = list_source(source, reader, options, out)
-    findings = Findings()
     replaces = (out / MANIFEST_FILE).exists()
     if listing.problems or skip_bad or replaces:
-        listing = _check_listing(source, reader, options, listing, findings, progress, skip_bad=skip_bad, force=force)
+        listing = _check_listing(source, reader, options, listing, progress, skip_bad=skip_bad, force=force)
     plan = make_plan(source, reader, options, listing, shard_bytes)
     if plan.samples == 0:
         raise _nothing_to_pack(source, reader, listing)
     with claim_output(out):
         check_output(out, overwrite=overwrite)  # again: another pack may have ended here meanwhile
         check_space(out, plan.least_bytes)
+        findings = Findings()
         manifest = _write(out, plan, findings, progress, force=force)
     return _report(out, plan, findings, manifest, time.monotonic() - started)
 
@@ -119,8 +119,6 @@ def _write(out: Path, plan: Plan, findings: Findings, progress: ProgressCallback
     """Shards, then index, names and manifest; nothing is published when a sample turns out bad."""
     counter = ProgressCounter("pack", plan.samples, plan.source_bytes, progress)
     begin(out)
-    findings.forced.clear()
-    findings.nonfinite = findings.nonfinite_files = 0
     results: list[ShardResult] = []
     for shard in plan.shards:
         if findings.problems:
@@ -172,7 +170,6 @@ def _check_listing(
     layout: Layout,
     options: Mapping[str, Any],
     listing: Listing,
-    findings: Findings,
     progress: ProgressCallback | None,
     *,
     skip_bad: bool,
@@ -186,13 +183,13 @@ def _check_listing(
         SourceError: there are bad ones, and they are not to be skipped.
     """
     plan = make_plan(source, layout, options, listing, 1 << 62)
+    findings = Findings()
     counter = ProgressCounter("check", plan.samples, plan.source_bytes, progress)
     good = check_samples(plan, listing.samples, findings, counter, force=force)
     attachments = check_attachments(source, listing.attachments, findings)
     problems = (*listing.problems, *findings.problems)
     if problems and not skip_bad:
         raise SourceError(problems=problems)
-    findings.problems.clear()
     return Listing(tuple(good), attachments, problems, listing.notes, listing.ignored)
 
 

@@ -33,10 +33,8 @@ from fastload.store.record import (
     Prefix,
     check_body,
     check_field,
-    parse_header,
-    parse_prefix,
 )
-from fastload.store.shard import digest_file
+from fastload.store.shard import KEY_BYTES, digest_file, read_head
 
 _COPY_ANEW = "copy the file anew, or pack the dataset again"
 
@@ -133,15 +131,13 @@ def _file_problem(run: _Run, entry: BlockEntry) -> Problem | None:
         size = file.size
         if size != entry.bytes:
             return _problem(entry.file, "size", f"{size:,} bytes", f"{entry.bytes:,} bytes as dataset.json says")
-        digest = digest_file(file.fd)
-        blocks = describe_blocks(run.root, entry.file).blocks
+        found = describe_blocks(run.root, entry.file)
         run.bytes += size
     except OSError as error:
         return _unreadable(run, entry, error)
-    if blocks != entry.blocks:
-        return _problem(entry.file, "digest", "blocks of other digests", "those that dataset.json says")
-    if digest != entry.xxh3_128:
-        return _problem(entry.file, "digest", f"digest {digest}", f"{entry.xxh3_128} as dataset.json says")
+    if found != entry:
+        digests = f"digest {found.xxh3_128}", f"{entry.xxh3_128} as dataset.json says, and its digests of blocks"
+        return _problem(entry.file, "digest", *digests)
     return None
 
 
@@ -219,7 +215,7 @@ def _entries_by_index(run: _Run, number: int, shard: ShardEntry) -> Iterator[pag
         for row in rows:
             end = int(row["offset"]) + int(row["record_bytes"])
             if int(row["shard"]) == number and end <= shard.bytes:
-                yield pages.Entry(sample.to_bytes(8, "big"), int(row["offset"]), int(row["record_bytes"]))
+                yield pages.Entry(sample.to_bytes(KEY_BYTES, "big"), int(row["offset"]), int(row["record_bytes"]))
             sample += 1
 
 
@@ -242,7 +238,7 @@ def _check_record(run: _Run, number: int, shard: ShardEntry, fd: int, entry: pag
     run.samples += is_sample
     name = _known_name(run, key) if is_sample else None
     try:
-        prefix, header = _read_head(fd, entry, key)
+        prefix, header = read_head(fd, entry)
         name = header.name or name
         if is_sample:
             _check_row(run, number, entry, prefix, header, key)
@@ -253,15 +249,6 @@ def _check_record(run: _Run, number: int, shard: ShardEntry, fd: int, entry: pag
             _check_contents(run, shard, fd, entry, prefix, header, key if is_sample else None)
     except DamageError as error:
         run.problems.append(_record_problem(shard, name, key if is_sample else None, error))
-
-
-def _read_head(fd: int, entry: pages.Entry, key: int) -> tuple[Prefix, Header]:
-    head = os.pread(fd, PREFIX_BYTES, entry.offset)
-    prefix = parse_prefix(head)
-    if prefix.number != key or prefix.record_bytes != entry.nbytes or len(entry.key) != 8:
-        found = f"the record of number {prefix.number} with {prefix.record_bytes:,} bytes"
-        raise DamageError(found, f"number {key} with {entry.nbytes:,} bytes", kind="prefix")
-    return prefix, parse_header(prefix, read_at(fd, prefix.header_bytes, entry.offset + PREFIX_BYTES))
 
 
 def _check_split(run: _Run, header: Header, number: int) -> None:

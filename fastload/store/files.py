@@ -7,8 +7,6 @@ of it is an error that can be explained.
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import xxhash
 
 from fastload.errors import CorruptError, DatasetError
 from fastload.oserrors import raise_if_exhausted
+from fastload.regular import NotRegularError, open_descriptor
 
 
 class OpenFile:
@@ -30,11 +29,12 @@ class OpenFile:
 
     def __init__(self, path: str | Path) -> None:
         self.fd = -1
-        # Without O_NONBLOCK, opening a FIFO waits for a writer for ever. On regular files it does nothing.
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        if not stat.S_ISREG(os.fstat(self.fd).st_mode):
-            name = Path(path).name
-            raise CorruptError(f"{path}: not a regular file; copy the dataset anew, or pack it again", shard=name)
+        try:
+            self.fd = open_descriptor(path)
+        except (NotRegularError, IsADirectoryError) as error:
+            raise CorruptError(
+                f"{path}: not a regular file; copy the dataset anew, or pack it again", shard=Path(path).name
+            ) from error
 
     def __del__(self) -> None:
         if self.fd >= 0:
@@ -163,12 +163,10 @@ def describe_blocks(root: Path, file: str) -> BlockEntry:
     return BlockEntry(file, size, whole.hexdigest(), tuple(blocks))
 
 
-def explain_read_error(
-    error: OSError, path: str | Path, what: str, error_type: Callable[[str], Exception] = DatasetError
-) -> Exception:
+def explain_read_error(error: OSError, path: str | Path, what: str) -> DatasetError:
     """The error for a read that the system refused: names the file and what was read of it."""
     raise_if_exhausted(error, path)
-    return error_type(
+    return DatasetError(
         f"{path}: {what} cannot be read ({error.strerror or error}); the disk, or the network behind it, is in trouble:"
         " see the system's log, then copy the dataset anew if need be"
     )

@@ -38,6 +38,9 @@ COMMIT_BYTES = 64 << 20
 """Record bytes between commits: they bound the memory of a pack, and where they fall fixes the file's bytes."""
 _MAP_SLACK = 16 << 20
 _READ_BYTES = 4 << 20
+_HEAD_BYTES = 4096
+"""Nearly every record's prefix and header are shorter: one read for both."""
+KEY_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,6 @@ class ShardWriter:
         self._map_size = map_size
         self._commit_bytes = commit_bytes
         self._pending = 0
-        self.written_bytes = 0
 
     def __enter__(self) -> ShardWriter:
         fs.remove(self._temp)
@@ -122,10 +124,9 @@ class ShardWriter:
                 self._txn.commit()
                 self._txn = self._env.begin(write=True)
                 self._pending = 0
-            if not self._txn.put(key.to_bytes(8, "big"), record, append=True):
+            if not self._txn.put(key.to_bytes(KEY_BYTES, "big"), record, append=True):
                 raise ValueError(f"{self._path}: key {key} does not ascend")
         self._pending += len(record)
-        self.written_bytes += len(record)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -146,15 +147,14 @@ class ShardWriter:
                 fs.remove(self._temp)
 
     def _explained(self) -> _ExplainedLmdb:
-        return _ExplainedLmdb(self._path, self._map_size)
+        return _ExplainedLmdb(self._path)
 
 
 class _ExplainedLmdb:
     """Turns what LMDB says when the disk is full into a `ResourceError` that names path and space."""
 
-    def __init__(self, path: Path, needed_bytes: int) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._needed = needed_bytes
 
     def __enter__(self) -> None:
         return None
@@ -223,17 +223,25 @@ def read_headers(fd: int) -> Iterator[tuple[int, int, Prefix, Header]]:
         DamageError: damaged pages, prefixes or headers.
     """
     for entry in pages.walk(fd):
-        key = int.from_bytes(entry.key, "big")
-        head = os.pread(fd, min(entry.nbytes, 4096), entry.offset)
-        prefix = parse_prefix(head)
-        if len(entry.key) != 8 or prefix.number != key or prefix.record_bytes != entry.nbytes:
-            found = f"key {entry.key.hex()} with {entry.nbytes} bytes"
-            wanted = f"key {prefix.number:016x} with {prefix.record_bytes} bytes as its record says"
-            raise DamageError(found, wanted, kind="prefix")
-        end = PREFIX_BYTES + prefix.header_bytes
-        if len(head) < end:
-            head = read_at(fd, end, entry.offset)
-        yield key, entry.offset, prefix, parse_header(prefix, head[PREFIX_BYTES:end])
+        yield int.from_bytes(entry.key, "big"), entry.offset, *read_head(fd, entry)
+
+
+def read_head(fd: int, entry: pages.Entry) -> tuple[Prefix, Header]:
+    """Prefix and header of one record.
+
+    Raises:
+        DamageError: damaged, or not the record of this key and size.
+    """
+    head = os.pread(fd, min(entry.nbytes, _HEAD_BYTES), entry.offset)
+    prefix = parse_prefix(head)
+    key = int.from_bytes(entry.key, "big")
+    if len(entry.key) != KEY_BYTES or prefix.number != key or prefix.record_bytes != entry.nbytes:
+        found = f"the record of number {prefix.number} with {prefix.record_bytes:,} bytes"
+        raise DamageError(found, f"number {key} with {entry.nbytes:,} bytes", kind="prefix")
+    end = PREFIX_BYTES + prefix.header_bytes
+    if len(head) < end:
+        head = read_at(fd, end, entry.offset)
+    return prefix, parse_header(prefix, head[PREFIX_BYTES:end])
 
 
 def digest_file(fd: int) -> str:

@@ -53,7 +53,7 @@ def test_readme_has_only_blocks_that_a_test_runs():
 @pytest.mark.parametrize("code", [code for code in BASH if code not in SET_UP_COMMANDS])
 def test_commands_of_the_readme_run(code, folder):
     path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    run(["bash", "-euo", "pipefail", "-c", code], folder, PATH=path)
+    assert "ok: " in run(["bash", "-euo", "pipefail", "-c", code], folder, PATH=path)
 
 
 def test_commands_of_the_readme_give_the_source_back(folder, scans):
@@ -77,7 +77,8 @@ def test_training_of_the_readme_learns(folder):
 def test_the_splits_of_the_readme_are_ones(folder):
     (splits,) = [code for language, code in BLOCKS if language == "yaml"]
     (folder / "splits.yaml").write_text(splits)
-    run([sys.executable, "-m", "fastload", "pack", ".demo/scans", "out", "--splits", "splits.yaml"], folder)
+    printed = run([sys.executable, "-m", "fastload", "pack", ".demo/scans", "out", "--splits", "splits.yaml"], folder)
+    assert "packed 6 samples (train 3, val 3)" in printed
 
 
 def test_readme_names_only_verbs_and_files_that_exist():

@@ -96,7 +96,7 @@ def test_every_real_file_is_known_for_what_it_is(samples_folder: Path, expected:
         suffix = Path(path).suffix
         if suffix in kinds:
             data = (samples_folder / path).read_bytes()
-            assert sniff.what_is(data[: sniff.HEAD_BYTES], len(data)) in kinds[suffix], path
+            assert sniff.foreign(data[: sniff.HEAD_BYTES]) in kinds[suffix], path
 
 
 def test_an_image_under_the_name_of_a_scan_is_refused(samples_folder: Path) -> None:

@@ -109,9 +109,12 @@ def test_no_bytes_make_the_parser_raise_anything_else(noise, data):
     cut = data.draw(st.integers(0, len(valid)))
     for blob in (noise, valid[:cut] + noise, valid[:16] + noise):
         try:
-            parse(blob)
+            prefix, header, body = parse(blob)
+            check_body(header, body)
         except DamageError:
             continue
+        assert blob.startswith(valid)  # what is taken for a record is one
+        assert (prefix.number, header.name) == (5, "n")
 
 
 def odd_values():
