@@ -13,7 +13,8 @@ from fastload.packing.report import Progress
 from fastload.packing.source import Loaded, Measured, load, read_attachment
 from fastload.schema import Problem
 from fastload.store.record import ATTACHMENT_BIT, INFO_KEY, encode_record
-from fastload.store.shard import ShardResult, ShardWriter, map_bytes, publish_shard, shard_file
+from fastload.store.scan import ShardResult
+from fastload.store.shard import ShardWriter, map_bytes, publish_shard, shard_file
 
 ProgressCallback = Callable[[Progress], None]
 

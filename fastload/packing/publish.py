@@ -14,7 +14,7 @@ from fastload.store.files import describe_blocks
 from fastload.store.index import INDEX_FILE, write_index
 from fastload.store.manifest import Manifest, Range, ShardEntry, write_manifest
 from fastload.store.names import NAMES_FILE, STARTS_FILE, write_names
-from fastload.store.shard import ShardResult
+from fastload.store.scan import ShardResult
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from fastload.packing.publish import Description, publish_dataset
 from fastload.packing.report import PackReport
 from fastload.schema import Problem
 from fastload.store.manifest import MANIFEST_FILE, Manifest
-from fastload.store.shard import ShardResult
+from fastload.store.scan import ShardResult
 from fastload.units import parse_size
 
 DEFAULT_SHARD_SIZE = "512MiB"

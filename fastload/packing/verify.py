@@ -19,7 +19,7 @@ from fastload.packing.report import VerifyReport
 from fastload.packing.unpack import is_safe_path
 from fastload.schema import Problem
 from fastload.store import pages
-from fastload.store.files import BlockEntry, FileEntry, OpenFile, describe_blocks, read_at
+from fastload.store.files import BlockEntry, FileEntry, OpenFile, describe_blocks
 from fastload.store.index import make_row, open_index
 from fastload.store.manifest import MANIFEST_FILE, Manifest, ShardEntry, read_manifest
 from fastload.store.names import Names, open_names
@@ -27,14 +27,12 @@ from fastload.store.npy import RowFile
 from fastload.store.record import (
     ATTACHMENT_BIT,
     INFO_KEY,
-    PREFIX_BYTES,
+    KEY_BYTES,
     DamageError,
     Header,
     Prefix,
-    check_body,
-    check_field,
 )
-from fastload.store.shard import KEY_BYTES, digest_file, read_head
+from fastload.store.scan import check_contents, digest_file, read_head
 
 _COPY_ANEW = "copy the file anew, or pack the dataset again"
 
@@ -315,17 +313,9 @@ def _check_contents(
     run: _Run, shard: ShardEntry, fd: int, entry: pages.Entry, prefix: Prefix, header: Header, index: int | None
 ) -> None:
     """Every checksum of a record; each damaged field is a problem of its own."""
-    start = PREFIX_BYTES + prefix.header_bytes
-    body = read_at(fd, entry.nbytes - start, entry.offset + start)
     run.bytes += entry.nbytes
-    if len(body) != entry.nbytes - start:
-        raise DamageError(f"{len(body):,} bytes of data", f"{entry.nbytes - start:,}", kind="size")
-    for item in header.fields:
-        try:
-            check_field(item, memoryview(body)[item.offset : item.offset + item.nbytes])
-        except DamageError as error:
-            run.problems.append(_record_problem(shard, header.name, index, error))
-    check_body(header, body, only=())
+    for error in check_contents(fd, entry, prefix, header):
+        run.problems.append(_record_problem(shard, header.name, index, error))
 
 
 def _known_name(run: _Run, number: int) -> str | None:

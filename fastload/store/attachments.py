@@ -11,7 +11,7 @@ from fastload.errors import CorruptError
 from fastload.store.files import explain_read_error, read_at
 from fastload.store.reader import Store
 from fastload.store.record import ATTACHMENT_BIT, INFO_KEY, PREFIX_BYTES, DamageError, check_body
-from fastload.store.shard import read_headers
+from fastload.store.scan import read_headers
 
 
 def read_attachments(store: Store) -> Iterator[tuple[str, NDArray[np.uint8]]]:

@@ -52,6 +52,8 @@ MAX_RECORD_BYTES = 2**32 - 1
 ATTACHMENT_BIT = 1 << 63
 INFO_KEY = 2**64 - 1
 """Key of the record that says what dataset a shard belongs to."""
+KEY_BYTES = 8
+"""A record's key in LMDB: its number, big-endian."""
 
 Buffer = bytes | bytearray | memoryview
 

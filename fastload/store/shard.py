@@ -8,62 +8,23 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
 import lmdb
-import numpy as np
-import xxhash
 
 from fastload.errors import CorruptError, ResourceError
 from fastload.schema import Schema
-from fastload.store import fs, pages
-from fastload.store.files import read_at
-from fastload.store.index import Rows, make_row, row_dtype
-from fastload.store.record import (
-    ATTACHMENT_BIT,
-    INFO_KEY,
-    PREFIX_BYTES,
-    DamageError,
-    Header,
-    Prefix,
-    parse_header,
-    parse_prefix,
-)
+from fastload.store import fs
+from fastload.store.crosscheck import cross_check
+from fastload.store.record import KEY_BYTES, DamageError
+from fastload.store.scan import ShardResult, scan_shard
 
 SHARDS_FOLDER = "shards"
 COMMIT_BYTES = 64 << 20
 """Record bytes between commits: they bound the memory of a pack, and where they fall fixes the file's bytes."""
 _MAP_SLACK = 16 << 20
-_READ_BYTES = 4 << 20
-_HEAD_BYTES = 4096
-"""Nearly every record's prefix and header are shorter: one read for both."""
-KEY_BYTES = 8
-
-
-@dataclass(frozen=True)
-class ShardResult:
-    """A published shard.
-
-    Attributes:
-        file: its path relative to the dataset's folder, with `/`.
-        nbytes: its size.
-        xxh3_128: digest of the whole file, hexadecimal.
-        rows: (samples,) index rows, in order of the samples' numbers.
-        names: the samples' names, in that order.
-        points: how many points the samples have in all.
-        attachments: how many attachments it holds.
-    """
-
-    file: str
-    nbytes: int
-    xxh3_128: str
-    rows: Rows
-    names: tuple[bytes, ...]
-    points: int
-    attachments: int
 
 
 def shard_file(number: int) -> str:
@@ -136,8 +97,12 @@ class ShardWriter:
                 with self._explained():
                     self._txn.commit()
                     self._env.sync(True)
+                    cross_check(self._env, self._temp)
             else:
                 self._txn.abort()
+        except DamageError as damage:
+            kind = CorruptError
+            raise _damaged_at_once(self._path, damage) from damage
         except BaseException:
             kind = ResourceError
             raise
@@ -182,74 +147,12 @@ def publish_shard(root: Path, number: int, schema: Schema) -> ShardResult:
     try:
         return scan_shard(root, file, number, schema)
     except DamageError as error:
-        raise CorruptError(
-            f"{root / file}: damaged as soon as it was written ({error}); something else writes to this folder, or the"
-            " disk fails; see to it, then run the command again",
-            shard=file,
-        ) from error
+        raise _damaged_at_once(root / file, error) from error
 
 
-def scan_shard(root: Path, file: str, number: int, schema: Schema) -> ShardResult:
-    """Index rows, names and digest of a shard, read from its file.
-
-    Raises:
-        DamageError: the file is not a whole shard of this schema.
-    """
-    dtype = row_dtype(schema)
-    rows: list[tuple[int, ...]] = []
-    names: list[bytes] = []
-    attachments = 0
-    with (root / file).open("rb", buffering=0) as opened:
-        fd = opened.fileno()
-        for key, offset, prefix, header in read_headers(fd):
-            if key == INFO_KEY:
-                continue
-            if key & ATTACHMENT_BIT:
-                attachments += 1
-                continue
-            rows.append(make_row(schema, number, offset, prefix, header))
-            names.append(header.name.encode("utf-8", "surrogateescape"))
-        digest = digest_file(fd)
-        size = os.fstat(fd).st_size
-    array = np.array(rows, dtype) if rows else np.empty(0, dtype)
-    points = int(array["rows_points"].sum(dtype=np.int64)) if "rows_points" in (dtype.names or ()) else 0
-    return ShardResult(file, size, digest, array, tuple(names), points, attachments)
-
-
-def read_headers(fd: int) -> Iterator[tuple[int, int, Prefix, Header]]:
-    """Key, file offset, prefix and header of each record of a shard, in key order.
-
-    Raises:
-        DamageError: damaged pages, prefixes or headers.
-    """
-    for entry in pages.walk(fd):
-        yield int.from_bytes(entry.key, "big"), entry.offset, *read_head(fd, entry)
-
-
-def read_head(fd: int, entry: pages.Entry) -> tuple[Prefix, Header]:
-    """Prefix and header of one record.
-
-    Raises:
-        DamageError: damaged, or not the record of this key and size.
-    """
-    head = os.pread(fd, min(entry.nbytes, _HEAD_BYTES), entry.offset)
-    prefix = parse_prefix(head)
-    key = int.from_bytes(entry.key, "big")
-    if len(entry.key) != KEY_BYTES or prefix.number != key or prefix.record_bytes != entry.nbytes:
-        found = f"the record of number {prefix.number} with {prefix.record_bytes:,} bytes"
-        raise DamageError(found, f"number {key} with {entry.nbytes:,} bytes", kind="prefix")
-    end = PREFIX_BYTES + prefix.header_bytes
-    if len(head) < end:
-        head = read_at(fd, end, entry.offset)
-    return prefix, parse_header(prefix, head[PREFIX_BYTES:end])
-
-
-def digest_file(fd: int) -> str:
-    """xxh3-128 of a whole file, hexadecimal, by plain reads."""
-    digest = xxhash.xxh3_128()
-    buffer = bytearray(_READ_BYTES)
-    position = 0
-    while count := os.preadv(fd, [buffer], position):
-        digest.update(memoryview(buffer)[:count])
-        position += count
-    return digest.hexdigest()
+def _damaged_at_once(path: Path, error: DamageError) -> CorruptError:
+    return CorruptError(
+        f"{path}: damaged as soon as it was written ({error}); something else writes to this folder, or the"
+        " disk fails; see to it, then run the command again",
+        shard=f"{SHARDS_FOLDER}/{path.name}",
+    )

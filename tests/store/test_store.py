@@ -3,6 +3,7 @@
 import os
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import lmdb
@@ -175,3 +176,25 @@ def test_reads_leave_no_trace_in_the_folder(tmp_path):
         store.read(number)
     newer = subprocess.run(["find", tmp_path / "d", "-newer", marker, "-type", "f"], capture_output=True, check=True)
     assert newer.stdout == b""
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda entries: [replace(entry, offset=entry.offset + 2) for entry in entries],
+        lambda entries: [replace(entry, nbytes=entry.nbytes - 1) for entry in entries],
+        lambda entries: entries[:-1],
+        lambda entries: [*entries, entries[-1]],
+        lambda entries: [replace(entries[0], key=b"\0" * 7 + b"\7"), *entries[1:]],
+    ],
+    ids=["offset", "size", "fewer", "more", "key"],
+)
+def test_a_walk_that_differs_from_lmdb_stops_the_writing(tmp_path, monkeypatch, wrong):
+    walk = pages.walk
+    monkeypatch.setattr(pages, "walk", lambda fd: wrong(list(walk(fd))))
+    schema = Schema((Field("points", "array", "float32", (4,), rows="points"),))
+    made = [MadeSample(f"s{n}", "train", {"points": np.ones((n * 200, 4), "f4")}) for n in range(4)]
+    with pytest.raises(CorruptError, match="damaged as soon as it was written") as caught:
+        write_store(tmp_path, schema, made)
+    assert caught.value.shard == "shards/00000.lmdb"
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
