@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import copy
+import itertools
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -261,7 +264,7 @@ class PackedDataset(torch.utils.data.Dataset[Any]):
     def _ranges(self, store: Store) -> tuple[tuple[int, int], ...]:
         splits = store.manifest.splits
         if self.split is None:
-            return ((0, store.manifest.samples),)
+            return store.manifest.kept
         if self.split not in splits:
             raise UsageError(f"{self.root}: no split {self.split!r}; it has {', '.join(splits)}; choose one of them")
         return splits[self.split]
@@ -312,7 +315,8 @@ class _Opened:
         self.ranges = ranges
         self.numbers = numbers
         self.samples = sum(stop - start for start, stop in ranges) if numbers is None else len(numbers)
-        self.checked = CheckedOnce(store.manifest.samples)
+        self.checked = CheckedOnce(store.manifest.numbers)
+        self._befores = list(itertools.accumulate((stop - start for start, stop in ranges), initial=0))
 
     def position(self, index: Any) -> int:
         """`index` counted from the start. Raises `IndexError` outside, `TypeError` for no number."""
@@ -330,23 +334,17 @@ class _Opened:
         """The number in the whole dataset of the sample at `position`."""
         if self.numbers is not None:
             return int(self.numbers[position])
-        for start, stop in self.ranges:
-            if position < stop - start:
-                return start + position
-            position -= stop - start
-        raise IndexError(position)
+        part = bisect.bisect_right(self._befores, position) - 1
+        return self.ranges[part][0] + position - self._befores[part]
 
     def position_of(self, number: int) -> int | None:
         """The position of sample `number` of the whole dataset; None where it is not part of this one."""
         if self.numbers is not None:
             found = np.flatnonzero(self.numbers == number)
             return int(found[0]) if len(found) else None
-        before = 0
-        for start, stop in self.ranges:
-            if start <= number < stop:
-                return before + number - start
-            before += stop - start
-        return None
+        part = bisect.bisect_right(self.ranges, number, key=operator.itemgetter(0)) - 1
+        inside = part >= 0 and number < self.ranges[part][1]
+        return self._befores[part] + number - self.ranges[part][0] if inside else None
 
     def index_parts(self) -> Iterator[NDArray[np.void]]:
         """The index rows of the samples, in order, in parts."""

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fastload.packing.publish import Description, publish_dataset
+from fastload.packing.publish import contents_of, publish_dataset
 from fastload.schema import RESERVED_NAMES, Field, Schema
 from fastload.store import fs
 from fastload.store.files import describe_blocks
 from fastload.store.manifest import read_manifest, write_manifest
+from fastload.store.identity import Identity, Kind
 from fastload.store.record import INFO_KEY, StoredFile, encode_record
 from fastload.store.shard import ShardWriter, map_bytes, publish_shard, shard_file
 
@@ -116,6 +117,7 @@ def write_store(
     ordered = in_order(samples)
     fs.make_folder(root / "shards")
     results = []
+    kind = Kind("made", {}, schema)
     for number, first in enumerate(range(0, len(ordered), per_shard)):
         group = ordered[first : first + per_shard]
         records = [
@@ -126,14 +128,15 @@ def write_store(
         with ShardWriter(path, map_bytes(map(len, records)), commit_bytes) as writer:
             for i, record in enumerate(records):
                 writer.put(first + i, memoryview(record))
-            writer.put(INFO_KEY, encode_record(INFO_KEY, "", {}, meta={"schema": schema.to_json()}))
+            more = first + per_shard < len(ordered)
+            writer.put(INFO_KEY, Identity(kind, first, len(group), 0, more).record())
         results.append(publish_shard(root, number, schema))
     splits: dict[str, tuple[tuple[int, int], ...]] = {}
     for number, sample in enumerate(ordered):
         start = splits.get(sample.split, ((number, number),))[0][0]
         splits[sample.split] = ((start, number + 1),)
     source_bytes = len(ordered) * sum(file.nbytes for file in files)
-    publish_dataset(root, Description("made", {}, schema, splits, source_bytes), results)
+    publish_dataset(root, contents_of(kind, results, splits, source_bytes))
     return ordered
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from fastload.errors import DatasetError, FormatError, SourceError
 from fastload.packing.plan import Plan, PlannedAttachment, PlannedShard
 from fastload.packing.report import Progress
 from fastload.packing.source import Loaded, Measured, load, read_attachment
 from fastload.schema import Problem
+from fastload.store.identity import Identity
 from fastload.store.record import ATTACHMENT_BIT, INFO_KEY, encode_record
 from fastload.store.scan import ShardResult
 from fastload.store.shard import ShardWriter, map_bytes, publish_shard, shard_file
@@ -159,13 +159,13 @@ def _write_records(
             raise _BadShardError(len(shard.samples))
         with encode_record(attachment.key, attachment.name, {"data": data}, buffer=buffer) as record:
             writer.put(attachment.key, record)
-    with encode_record(INFO_KEY, "", {}, meta=dataset_meta(plan), buffer=buffer) as record:
+    with _identity(plan, shard).record(buffer) as record:
         writer.put(INFO_KEY, record)
 
 
-def dataset_meta(plan: Plan) -> dict[str, Any]:
-    """What each shard says of the dataset that it belongs to, so that a manifest can be rebuilt from shards."""
-    return {"layout": plan.layout, "options": dict(plan.options), "schema": plan.schema.to_json(), "lossy": []}
+def _identity(plan: Plan, shard: PlannedShard) -> Identity:
+    more = shard.number + 1 < len(plan.shards)
+    return Identity(plan.kind, shard.first, len(shard.samples), len(shard.attachments), more)
 
 
 def _load_checked(plan: Plan, measured: Measured, findings: Findings, *, force: bool) -> Loaded:

@@ -13,6 +13,7 @@ from fastload.oserrors import raise_if_exhausted
 from fastload.packing.files import file_size
 from fastload.packing.source import Measured, files_of, measure
 from fastload.schema import Problem, Schema
+from fastload.store.identity import Kind
 from fastload.store.record import ALIGNMENT, ATTACHMENT_BIT, MAX_RECORD_BYTES, PREFIX_BYTES
 from fastload.units import portable_name
 
@@ -88,6 +89,11 @@ class Plan:
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
     ignored: tuple[str, ...]
+
+    @property
+    def kind(self) -> Kind:
+        """What all shards of the dataset have in common."""
+        return Kind(self.layout, self.options, self.schema)
 
     @property
     def samples(self) -> int:

@@ -22,7 +22,7 @@ from fastload.packing.execute import (
 )
 from fastload.packing.output import abandon, begin, check_output, check_space, claim_output
 from fastload.packing.plan import Listing, Plan, list_source, make_plan
-from fastload.packing.publish import Description, publish_dataset
+from fastload.packing.publish import contents_of, publish_dataset
 from fastload.packing.report import PackReport
 from fastload.schema import Problem
 from fastload.store.manifest import MANIFEST_FILE, Manifest
@@ -131,8 +131,7 @@ def _write(out: Path, plan: Plan, findings: Findings, progress: ProgressCallback
         abandon(out)
         raise SourceError(problems=findings.problems)
     splits = {split: (part,) for split, part in plan.splits.items()}
-    description = Description(plan.layout, plan.options, plan.schema, splits, plan.source_bytes)
-    return publish_dataset(out, description, results)
+    return publish_dataset(out, contents_of(plan.kind, results, splits, plan.source_bytes))
 
 
 def _check_not_empty(**paths: str | Path) -> None:

@@ -94,12 +94,12 @@ def _select(store: Store, split: str | None, names: Sequence[str] | None) -> Seq
     if split is not None and split not in manifest.splits:
         known = ", ".join(manifest.splits)
         raise UsageError(f"split {split!r}: {store.root} has the splits {known}; choose one of them")
-    ranges = manifest.splits[split] if split is not None else ((0, manifest.samples),)
+    ranges = manifest.splits[split] if split is not None else manifest.kept
     if names is None:
         return [number for start, stop in ranges for number in range(start, min(stop, len(store.index)))]
     numbers = list(_matching(store, ranges, names))
     if not numbers:
-        first = store.names[0] if manifest.samples else ""
+        first = store.names[ranges[0][0]] if ranges else ""
         raise UsageError(f"no sample matches {', '.join(map(repr, names))}; names look like {first!r}")
     return numbers
 

@@ -106,9 +106,9 @@ def _check_side_files(run: _Run) -> None:
     sound = [_check_digest(run, entry) for entry in (manifest.index, *manifest.names)]
     try:
         if sound[0]:
-            run.index = open_index(run.root, manifest.schema, manifest.samples, manifest.index)
+            run.index = open_index(run.root, manifest.schema, manifest.numbers, manifest.index)
         if all(sound[1:]):
-            run.names = open_names(run.root, manifest.samples, *manifest.names)
+            run.names = open_names(run.root, manifest.numbers, *manifest.names)
     except CorruptError as error:
         run.problems.append(Problem(None, None, None, str(error), "", "", kind="index", shard=error.shard))
 
@@ -208,13 +208,11 @@ def _entries_by_index(run: _Run, number: int, shard: ShardEntry) -> Iterator[pag
     """Where the index says that the shard's samples lie: for a shard whose own pages cannot be walked."""
     if run.index is None:
         return
-    sample = shard.first
-    for rows in run.index.blocks(shard.first, shard.first + shard.samples):
-        for row in rows:
-            end = int(row["offset"]) + int(row["record_bytes"])
-            if int(row["shard"]) == number and end <= shard.bytes:
-                yield pages.Entry(sample.to_bytes(KEY_BYTES, "big"), int(row["offset"]), int(row["record_bytes"]))
-            sample += 1
+    for sample in run.manifest.numbers_of(shard):
+        row = run.index[sample]
+        end = int(row["offset"]) + int(row["record_bytes"])
+        if int(row["shard"]) == number and end <= shard.bytes:
+            yield pages.Entry(sample.to_bytes(KEY_BYTES, "big"), int(row["offset"]), int(row["record_bytes"]))
 
 
 def _check_counts(run: _Run, shard: ShardEntry, entries: Sequence[pages.Entry], *, walked: bool) -> None:
@@ -222,8 +220,8 @@ def _check_counts(run: _Run, shard: ShardEntry, entries: Sequence[pages.Entry], 
         return
     keys = [int.from_bytes(entry.key, "big") for entry in entries]
     samples = [key for key in keys if not key & ATTACHMENT_BIT]
-    if len(samples) != shard.samples or samples != list(range(shard.first, shard.first + len(samples))):
-        wanted = f"samples {shard.first} to {shard.first + shard.samples - 1}"
+    if samples != list(run.manifest.numbers_of(shard)):
+        wanted = f"{shard.samples} samples from {shard.first} on"
         run.problems.append(_problem(shard.file, "pages", f"{len(samples)} samples with other numbers", wanted))
     attachments = len(keys) - len(samples) - (INFO_KEY in keys)
     if attachments != shard.attachments:

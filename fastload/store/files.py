@@ -7,6 +7,7 @@ of it is an error that can be explained.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -152,14 +153,35 @@ class CheckedFile:
 
 def describe_blocks(root: Path, file: str) -> BlockEntry:
     """Size and digests of a file."""
-    opened = OpenFile(root / file)
+    return describe_chunks(file, _read_blocks(OpenFile(root / file)))
+
+
+def _read_blocks(opened: OpenFile) -> Iterator[bytes]:
+    position = 0
+    while data := read_at(opened.fd, BLOCK_BYTES, position):
+        yield data
+        position += len(data)
+
+
+def describe_chunks(file: str, chunks: Iterable[bytes | memoryview]) -> BlockEntry:
+    """Size and digests of a file with these bytes."""
     whole = xxhash.xxh3_128()
-    blocks = []
+    block = xxhash.xxh3_64()
+    blocks: list[str] = []
     size = 0
-    while data := read_at(opened.fd, BLOCK_BYTES, size):
-        whole.update(data)
-        blocks.append(xxhash.xxh3_64_hexdigest(data))
-        size += len(data)
+    for chunk in chunks:
+        rest = memoryview(chunk).cast("B")
+        whole.update(rest)
+        while len(rest):
+            part = rest[: BLOCK_BYTES - size % BLOCK_BYTES]
+            block.update(part)
+            rest = rest[len(part) :]
+            size += len(part)
+            if size % BLOCK_BYTES == 0:
+                blocks.append(block.hexdigest())
+                block.reset()
+    if size % BLOCK_BYTES:
+        blocks.append(block.hexdigest())
     return BlockEntry(file, size, whole.hexdigest(), tuple(blocks))
 
 

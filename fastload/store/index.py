@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.schema import Field, Schema
-from fastload.store import fs
 from fastload.store.files import BlockEntry
 from fastload.store.npy import RowFile, npy_header
 from fastload.store.record import PREFIX_BYTES, DamageError, Header, Prefix, align
@@ -137,15 +136,11 @@ def places(schema: Schema, row: np.void) -> Iterator[Place]:
         position += nbytes
 
 
-def write_index(path: Path, schema: Schema, blocks: Iterable[Rows], total: int) -> int:
-    """Write and publish the index file from blocks of rows, `total` in all. Gives its size in bytes."""
-
-    def chunks() -> Iterator[bytes | memoryview]:
-        yield npy_header(row_dtype(schema), total)
-        for block in blocks:
-            yield block.tobytes()
-
-    return fs.write_atomic(path, chunks())
+def index_chunks(schema: Schema, blocks: Iterable[Rows], total: int) -> Iterator[bytes]:
+    """The bytes of the index file, of blocks of rows, `total` in all."""
+    yield npy_header(row_dtype(schema), total)
+    for block in blocks:
+        yield block.tobytes()
 
 
 def open_index(root: Path, schema: Schema, samples: int, entry: BlockEntry) -> RowFile:

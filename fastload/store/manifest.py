@@ -5,8 +5,10 @@ It is written last; a dataset exists when its manifest does.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,7 @@ class Manifest:
         source_bytes: size of all source files that are in it.
         present: how many samples have each field.
         splits: for each split its [start, stop) ranges of sample numbers.
+        dropped: ranges of numbers that no sample has: damaged ones, left out by `fastload repair` on request.
         shards: the shards, in order.
         index: the index file.
         names: `names.bin` and `names.npy`.
@@ -63,6 +66,7 @@ class Manifest:
     source_bytes: int
     present: Mapping[str, int]
     splits: Mapping[str, tuple[Range, ...]]
+    dropped: tuple[Range, ...]
     shards: tuple[ShardEntry, ...]
     index: BlockEntry
     names: tuple[BlockEntry, BlockEntry]
@@ -72,6 +76,23 @@ class Manifest:
     def bytes(self) -> int:
         """Size of all shards."""
         return sum(shard.bytes for shard in self.shards)
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers index and names have: those of the samples, and those of dropped ones."""
+        return self.samples + sum(stop - start for start, stop in self.dropped)
+
+    @functools.cached_property
+    def kept(self) -> tuple[Range, ...]:
+        """The numbers that samples have, as [start, stop) ranges that ascend and do not touch."""
+        starts = [0, *(stop for _, stop in self.dropped)]
+        stops = [*(start for start, _ in self.dropped), self.numbers]
+        return tuple((start, stop) for start, stop in zip(starts, stops, strict=True) if start < stop)
+
+    def numbers_of(self, shard: ShardEntry) -> Iterator[int]:
+        """The numbers of a shard's samples: from its first on, those that were not dropped."""
+        kept = (number for a, b in self.kept for number in range(max(a, shard.first), b))
+        return itertools.islice(kept, shard.samples)
 
     @property
     def fingerprint(self) -> str:
@@ -95,6 +116,7 @@ class Manifest:
             "source_bytes": self.source_bytes,
             "present": dict(self.present),
             "splits": {split: [list(part) for part in parts] for split, parts in self.splits.items()},
+            "dropped": [list(part) for part in self.dropped],
             "shards": [asdict(shard) for shard in self.shards],
             "index": _entry_json(self.index),
             "names": [_entry_json(entry) for entry in self.names],
@@ -179,6 +201,7 @@ def _from_json(values: Mapping[str, Any]) -> Manifest:
         source_bytes=values["source_bytes"],
         present=values["present"],
         splits=splits,
+        dropped=tuple((start, stop) for start, stop in values["dropped"]),
         shards=tuple(ShardEntry(**entry) for entry in values["shards"]),
         index=_block_entry(values["index"]),
         names=(first, second),
@@ -212,40 +235,52 @@ def check_manifest(manifest: Manifest) -> None:
     for side in (manifest.index, *manifest.names):
         if len(side.blocks) != -(-side.bytes // BLOCK_BYTES) or not all(isinstance(b, str) for b in side.blocks):
             raise ValueError(f"{side.file} without a digest for each of its blocks")
-    _check_shards(manifest)
     _check_splits(manifest)
-    expected = (index_bytes(manifest.schema, manifest.samples), starts_bytes_of(manifest.samples))
+    _check_shards(manifest)
+    expected = (index_bytes(manifest.schema, manifest.numbers), starts_bytes_of(manifest.numbers))
     if (manifest.index.bytes, manifest.names[1].bytes) != expected:
-        raise ValueError(f"{INDEX_FILE} and {STARTS_FILE} are not of the sizes that {manifest.samples} samples take")
+        raise ValueError(f"{INDEX_FILE} and {STARTS_FILE} are not of the sizes that {manifest.numbers} samples take")
     if list(manifest.present) != list(manifest.schema.names) or max([0, *manifest.present.values()]) > manifest.samples:
         raise ValueError("present does not count the schema's fields")
 
 
 def _check_shards(manifest: Manifest) -> None:
-    first = 0
+    """The shards hold, one after the other, all the numbers that were not dropped."""
+    kept = iter(manifest.kept)
+    start, stop = next(kept, (0, 0))
     for shard in manifest.shards:
         folder, _, name = shard.file.partition("/")
         if folder != SHARDS_FOLDER or not is_shard_name(name):
             raise ValueError(f"shard {shard.file!r} lies outside {SHARDS_FOLDER}/, or is not called 00000.lmdb, ...")
-        if shard.first != first:
-            raise ValueError(f"{shard.file} begins with sample {shard.first}; {first} comes next")
-        first += shard.samples
-    if first != manifest.samples:
-        raise ValueError(f"{first} samples in the shards, {manifest.samples} in all")
+        if shard.samples and shard.first != start:
+            raise ValueError(f"{shard.file} begins with sample {shard.first}; {start} comes next")
+        left = shard.samples
+        while left and start < stop:
+            step = min(left, stop - start)
+            left, start = left - step, start + step
+            if start == stop:
+                start, stop = next(kept, (stop, stop))
+        if left:
+            raise ValueError(f"{shard.file} holds {left} samples more than there are")
+    if start < stop:
+        raise ValueError(f"no shard holds sample {start}")
 
 
 def _check_splits(manifest: Manifest) -> None:
-    """The splits' ranges hold every sample exactly once."""
-    parts = sorted(part for parts in manifest.splits.values() for part in parts)
+    """The splits' ranges and the dropped ones hold every number exactly once."""
+    for ranges in (*manifest.splits.values(), manifest.dropped):
+        if list(ranges) != sorted(ranges):
+            raise ValueError("ranges that do not ascend")
+    parts = sorted(part for parts in (*manifest.splits.values(), manifest.dropped) for part in parts)
     if not all(type(bound) is int for part in parts for bound in part):
-        raise ValueError("a split's range that is not two whole numbers")
+        raise ValueError("a range that is not two whole numbers")
     end = 0
     for start, stop in parts:
         if start != end or stop <= start:
             raise ValueError(f"the splits' range {start} to {stop} where one from {end} should be")
         end = stop
-    if end != manifest.samples:
-        raise ValueError(f"the splits end at sample {end} of {manifest.samples}")
+    if end != manifest.numbers:
+        raise ValueError(f"the splits end at sample {end} of {manifest.numbers}")
 
 
 def _explain_missing(root: Path) -> str:

@@ -7,12 +7,11 @@ the names ascend (as bytes), so a name is found by bisection.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from fastload.store import fs
 from fastload.store.files import BlockEntry, CheckedFile
 from fastload.store.npy import RowFile, npy_header
 
@@ -65,20 +64,12 @@ class Names:
         return low
 
 
-def write_names(root: Path, names: Iterable[bytes], total: int) -> tuple[int, int]:
-    """Write and publish both files. Gives the sizes of `names.bin` and `names.npy` in bytes."""
+def names_chunks(names: Iterable[bytes], total: int) -> tuple[list[bytes], list[bytes | memoryview]]:
+    """The bytes of `names.bin` and of `names.npy`, for `total` names."""
+    data = list(names)
     starts = np.zeros(total + 1, STARTS_DTYPE)
-
-    def chunks() -> Iterator[bytes]:
-        position = 0
-        for number, name in enumerate(names):
-            position += len(name)
-            starts[number + 1] = position
-            yield name
-
-    size = fs.write_atomic(root / NAMES_FILE, chunks())
-    header = npy_header(starts.dtype, total + 1)
-    return size, fs.write_atomic(root / STARTS_FILE, [header, starts.data.cast("B")])
+    np.cumsum([len(name) for name in data], out=starts[1:], dtype=STARTS_DTYPE)
+    return data, [npy_header(starts.dtype, total + 1), starts.data.cast("B")]
 
 
 def open_names(root: Path, samples: int, data: BlockEntry, starts: BlockEntry) -> Names:

@@ -83,8 +83,8 @@ class Store:
         self._key = (os.fspath(root), manifest.fingerprint)
         data, starts = manifest.names
         # All at once: after a pack to the same folder these would be the new one's files.
-        self.index: RowFile = open_index(root, manifest.schema, manifest.samples, manifest.index)
-        self.names: Names = open_names(root, manifest.samples, data, starts)
+        self.index: RowFile = open_index(root, manifest.schema, manifest.numbers, manifest.index)
+        self.names: Names = open_names(root, manifest.numbers, data, starts)
         self._paths = [os.path.join(root, shard.file) for shard in manifest.shards]
         weakref.finalize(self, _drop_files, self._key)
 
