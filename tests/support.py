@@ -16,9 +16,9 @@ from fastload.packing.publish import contents_of, publish_dataset
 from fastload.schema import RESERVED_NAMES, Field, Schema
 from fastload.store import fs
 from fastload.store.files import describe_blocks
-from fastload.store.manifest import read_manifest, write_manifest
 from fastload.store.identity import Identity, Kind
-from fastload.store.record import INFO_KEY, StoredFile, encode_record
+from fastload.store.manifest import read_manifest, write_manifest
+from fastload.store.record import ATTACHMENT_BIT, INFO_KEY, StoredFile, encode_record
 from fastload.store.shard import ShardWriter, map_bytes, publish_shard, shard_file
 
 REPO = Path(__file__).resolve().parents[1]
@@ -112,8 +112,12 @@ def write_store(
     per_shard: int = 3,
     commit_bytes: int = 1 << 26,
     files: Sequence[StoredFile] = (),
+    attachments: Mapping[str, bytes] | None = None,
 ) -> list[MadeSample]:
-    """Write a dataset of these samples with the store's own writers. Gives them in the store's order."""
+    """Write a dataset of these samples with the store's own writers. Gives them in the store's order.
+
+    Attachments go into the last shard.
+    """
     ordered = in_order(samples)
     fs.make_folder(root / "shards")
     results = []
@@ -125,17 +129,21 @@ def write_store(
             for i, sample in enumerate(group)
         ]
         path = root / shard_file(number)
-        with ShardWriter(path, map_bytes(map(len, records)), commit_bytes) as writer:
+        sizes = [*map(len, records), *map(len, (attachments or {}).values())]
+        with ShardWriter(path, map_bytes(sizes), commit_bytes) as writer:
             for i, record in enumerate(records):
                 writer.put(first + i, memoryview(record))
             more = first + per_shard < len(ordered)
-            writer.put(INFO_KEY, Identity(kind, first, len(group), 0, more).record())
+            attached = {} if more else attachments or {}
+            for key, (path_there, data) in enumerate(attached.items(), ATTACHMENT_BIT):
+                writer.put(key, encode_record(key, path_there, {"data": np.frombuffer(data, np.uint8)}))
+            writer.put(INFO_KEY, Identity(kind, first, len(group), len(attached), more).record())
         results.append(publish_shard(root, number, schema))
     splits: dict[str, tuple[tuple[int, int], ...]] = {}
     for number, sample in enumerate(ordered):
         start = splits.get(sample.split, ((number, number),))[0][0]
         splits[sample.split] = ((start, number + 1),)
-    source_bytes = len(ordered) * sum(file.nbytes for file in files)
+    source_bytes = len(ordered) * sum(file.nbytes for file in files) + sum(map(len, (attachments or {}).values()))
     publish_dataset(root, contents_of(kind, results, splits, source_bytes))
     return ordered
 
