@@ -21,6 +21,7 @@ from fastload.errors import DatasetError, LabelError, SampleError, UsageError
 from fastload.labels import LabelMap
 from fastload.schema import ROWS_POINTS, SampleInfo, Schema
 from fastload.spawning import check_sendable
+from fastload.store.listing import sample_info
 from fastload.store.reader import CheckedOnce, Store, open_store
 from fastload.views import View
 
@@ -178,19 +179,7 @@ class PackedDataset(torch.utils.data.Dataset[Any]):
         """What is known of a sample without reading its data. Raises `IndexError` when there is none."""
         opened = self._open()
         position = opened.position(index)
-        number = opened.number(position)
-        places = opened.store.places(number)  # an index row that cannot be right is an error there
-        row = opened.store.index[number]
-        manifest = opened.store.manifest
-        return SampleInfo(
-            name=opened.store.names[number],
-            index=position,
-            split=next(split for split, parts in manifest.splits.items() if any(a <= number < b for a, b in parts)),
-            number=number,
-            shard=manifest.shards[int(row["shard"])].file,
-            nbytes=int(row["record_bytes"]),
-            fields={place.name: place.shape for place in places},
-        )
+        return sample_info(opened.store, opened.number(position), position)
 
     def subset(self, indices: ArrayLike) -> PackedDataset:
         """The samples with these numbers, in this order, as a dataset of the same kind.

@@ -208,6 +208,7 @@ class SampleInfo:
         number: its number in the whole packed dataset.
         shard: the shard file that holds it, relative to the dataset's folder.
         nbytes: bytes of its record.
+        points: how many points it has; None where none of its fields has points.
         fields: shape of each field that it has.
     """
 
@@ -217,6 +218,7 @@ class SampleInfo:
     number: int
     shard: str
     nbytes: int
+    points: int | None
     fields: Mapping[str, tuple[int, ...]]
 
     def to_json(self) -> dict[str, Any]:

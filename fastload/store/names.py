@@ -7,6 +7,7 @@ the names ascend (as bytes), so a name is found by bisection.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -44,6 +45,16 @@ class Names:
 
     def __getitem__(self, number: int) -> str:
         return self.raw(number).decode("utf-8", "surrogateescape")
+
+    def read(self, start: int, stop: int) -> list[str]:
+        """Names [start, stop), read in one piece. Raises `IndexError` outside the names."""
+        starts = self._starts.read(start, stop + 1)
+        first, last = int(starts[0]), int(starts[-1])
+        if (starts[1:] < starts[:-1]).any() or last > self._data.nbytes:
+            raise self._data.damaged(f"names {start} to {stop} from {first} to {last} of {self._data.nbytes}")
+        data = self._data.read(last - first, first)
+        ends = itertools.pairwise((starts - starts[0]).tolist())
+        return [data[begin:end].decode("utf-8", "surrogateescape") for begin, end in ends]
 
     def find(self, name: str, ranges: Sequence[Range]) -> int | None:
         """The number of the sample called `name` within [start, stop) ranges that ascend; None without one."""
