@@ -22,6 +22,9 @@ PLAIN_LINE_EVERY_S = 60.0
 """Where stderr is no terminal, a line of progress comes this often."""
 
 
+JSON_HELP = "print one JSON object on stdout and nothing else there"
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that prints as the rest of the command does."""
 
@@ -30,14 +33,20 @@ class Parser(argparse.ArgumentParser):
             (print_out if file is sys.stdout else print_err)(message, end="")
 
 
-def add_common(parser: argparse.ArgumentParser) -> None:
+def add_common(parser: argparse.ArgumentParser, json_help: str = JSON_HELP) -> None:
     """Add `--json` and `--quiet`."""
-    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout and nothing else there")
+    parser.add_argument("--json", action="store_true", help=json_help)
     parser.add_argument("--quiet", action="store_true", help="no progress and no messages but errors")
 
 
 def add_verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help_text: str, description: str, epilog: str
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    help_text: str,
+    description: str,
+    epilog: str,
+    *,
+    json_help: str = JSON_HELP,
 ) -> argparse.ArgumentParser:
     """A verb's parser, with its description and examples as they are written."""
     parser = verbs.add_parser(
@@ -47,7 +56,7 @@ def add_verb(
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_common(parser)
+    add_common(parser, json_help)
     parser.set_defaults(parser=parser)
     return parser
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastload._version import __version__
-from fastload.cli import info, pack, unpack, verify
+from fastload.cli import info, ls, pack, unpack, verify
 from fastload.cli.common import Parser, print_json
 from fastload.cli.streams import OutputError, open_streams, print_err
 from fastload.errors import FastloadError, SourceError, UsageError
@@ -20,6 +20,7 @@ exit codes: 0 done, 1 failure found or work failed, 2 wrong usage, 130 after Ctr
 examples:
   fastload pack semantickitti /data/SemanticKITTI skitti
   fastload info skitti
+  fastload ls skitti --split val
   fastload verify skitti
   fastload unpack skitti /data/again --split val
 """
@@ -35,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fastload {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", title="verbs")
-    for module in (pack, info, verify, unpack):
+    for module in (pack, info, ls, verify, unpack):
         module.add_parser(verbs)
     return parser
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 from fastload.units import printable
@@ -51,6 +51,19 @@ def print_out(text: str, end: str = "\n") -> None:
         raise OutputError(error.strerror or str(error)) from error
 
 
+def print_lines(lines: Iterable[str]) -> None:
+    """Results for other programs, one a line, on stdout: the bytes of non-UTF-8 file names as they are.
+
+    Raises:
+        OutputError: as `print_out`.
+    """
+    try:
+        _write_lines(list(lines), sys.stdout)
+    except OSError as error:
+        _discard(sys.stdout)
+        raise OutputError(error.strerror or str(error)) from error
+
+
 def print_err(text: str, end: str = "\n") -> None:
     """A message, on stderr, at once; dropped when stderr takes no more."""
     try:
@@ -61,6 +74,25 @@ def print_err(text: str, end: str = "\n") -> None:
 
 def _print(text: str, end: str, stream: TextIO) -> None:
     print(printable(text, getattr(stream, "encoding", None) or "utf-8"), end=end, file=stream, flush=True)
+
+
+def _write_lines(lines: list[str], stream: TextIO) -> None:
+    binary = getattr(stream, "buffer", None)
+    if binary is None:  # a stream of Python's own, of text only
+        _print("\n".join(lines), "\n", stream)
+        return
+    stream.flush()
+    rest = memoryview(b"".join(_line_bytes(line, stream.encoding) for line in lines))
+    while rest:  # with `python -u` a write may take a part only
+        rest = rest[binary.write(rest) :]
+    binary.flush()
+
+
+def _line_bytes(line: str, encoding: str) -> bytes:
+    try:
+        return f"{line}\n".encode(encoding, "surrogateescape")
+    except UnicodeEncodeError:  # characters that the encoding lacks
+        return f"{printable(line, encoding)}\n".encode(encoding)
 
 
 def _fill(fd: int) -> None:
