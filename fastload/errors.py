@@ -13,7 +13,7 @@
     │   ├── CorruptError                       damaged, cut or exchanged files; .shard .sample .field
     │   └── LockedError                        another pack is writing to the same folder
     ├── SampleError                            one sample cannot be given as asked
-    │   └── LabelError                         label ids that the label map does not know
+    │   └── LabelError                         labels that do not fit their scan, or that the label map does not know
     ├── CollateError (RuntimeError)            samples that cannot be joined to a batch
     └── ResourceError (RuntimeError)           a limit of the machine: descriptors, disk, memory
 
@@ -115,7 +115,7 @@ class SampleError(FastloadError):
 
 
 class LabelError(SampleError):
-    """A sample has label ids that the label map does not know."""
+    """A sample's labels, or predictions for it, do not fit it or the label map."""
 
 
 class CollateError(FastloadError, RuntimeError):

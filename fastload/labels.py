@@ -182,7 +182,7 @@ class LabelMap:
         found = np.empty(ids.shape, np.int64)
         if not _look_up(self._inverse_table, ids, found):
             raise LabelError(
-                f"train ids that label map {self.source!r} does not have: {_list_ids(ids[found == UNKNOWN])};"
+                f"train ids that label map {self.source!r} does not have: {list_ids(ids[found == UNKNOWN])};"
                 f" expected 0 to {self.num_classes - 1}; replace the ids of ignored points first"
             )
         return found.astype(np.uint16)
@@ -190,7 +190,7 @@ class LabelMap:
     def _describe_unknown(self, ids: NDArray[Any]) -> str:
         instances = "; ids above 65535 may carry instance numbers: the class is in the lower 16 bits"
         return (
-            f"labels that label map {self.source!r} does not know: {_list_ids(ids)}; expected the"
+            f"labels that label map {self.source!r} does not know: {list_ids(ids)}; expected the"
             f" {len(self.train_ids)} ids of its learning_map{instances if ids.max() > MAX_ID else ''};"
             " correct the labels, add the ids to a copy of the map's YAML file, or say what they become"
             " (ignore_index=0, for example)"
@@ -236,7 +236,7 @@ def _look_up_piece(table: NDArray[np.int64], ids: NDArray[Any], out: NDArray[np.
     return bool(out.min() != UNKNOWN)
 
 
-def _list_ids(ids: NDArray[Any]) -> str:
+def list_ids(ids: NDArray[Any]) -> str:
     """Each id with its number of points, the most frequent first, the rest counted."""
     values, counts = np.unique(ids, return_counts=True)
     order = np.argsort(-counts, kind="stable")

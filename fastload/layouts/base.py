@@ -84,3 +84,19 @@ class Layout(Protocol):
         An `OSError` of this or of `samples` stops the pack, which names the path in it: whatever a layout
         cannot look into would else be left out silently.
         """
+
+
+@runtime_checkable
+class PredictionLayout(Protocol):
+    """A layout whose benchmark also says in which files predictions for its samples are handed in.
+
+    `fastload.export_labels` writes them: a layout offers this by having the method.
+    """
+
+    def prediction_file(self, sample: str) -> SourceFile:
+        """The file that predictions for the sample of this name belong into, relative to their folder.
+
+        Its format's parts are `semantic`, or `semantic` and `instance`.
+
+        Raises `SampleError` for a name that is none of this layout.
+        """

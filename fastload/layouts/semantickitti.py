@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.errors import UsageError
+from fastload.errors import SampleError, UsageError
 from fastload.formats.kitti_bin import KITTI_BIN
 from fastload.formats.semantickitti_label import SEMANTICKITTI_LABEL
 from fastload.layouts.base import Note, SourceFile, SourceSample
@@ -49,10 +49,10 @@ from fastload.layouts.trajectory import (
 )
 from fastload.oserrors import raise_if_exhausted
 from fastload.schema import ROWS_POINTS, Field, Problem, Schema
-from fastload.units import count_of, portable_name
+from fastload.units import count_of, local_name, portable_name
 
 SEQUENCES = "sequences"
-SCANS, LABELS = "velodyne", "labels"
+SCANS, LABELS, PREDICTIONS = "velodyne", "labels", "predictions"
 SCAN_SUFFIX, LABEL_SUFFIX = ".bin", ".label"
 CALIBRATION, POSES, TIMES = "calib.txt", "poses.txt", "times.txt"
 OFFICIAL_SPLITS = make_splits(
@@ -129,6 +129,19 @@ class SemanticKitti:
             for file in (CALIBRATION, POSES, TIMES):
                 if is_there(os.path.join(folder, name, file)):
                     yield f"{SEQUENCES}/{name}/{file}"
+
+    def prediction_file(self, sample: str) -> SourceFile:
+        """`sequences/11/predictions/000042.label` for `sequences/11/velodyne/000042`.
+
+        As semantic-kitti-api's `validate_submission.py` and `evaluate_semantics.py` look for it.
+
+        Raises `SampleError` for a name of another form.
+        """
+        match sample.split("/"):
+            case [first, sequence, folder, stem] if (first, folder) == (SEQUENCES, SCANS) and sequence and stem:
+                path = f"{SEQUENCES}/{local_name(sequence)}/{PREDICTIONS}/{local_name(stem)}{LABEL_SUFFIX}"
+                return SourceFile(path, SEMANTICKITTI_LABEL.name)
+        raise SampleError(f"sample {sample}: expected a name such as {SEQUENCES}/11/{SCANS}/000042")
 
 
 @dataclass(frozen=True)
