@@ -25,6 +25,7 @@ _HOMES = {
     "fastload.packing.run": ("pack",),
     "fastload.packing.unpack": ("unpack",),
     "fastload.packing.verify": ("verify",),
+    "fastload.predictions": ("export_labels",),
     "fastload.schema": ("Field", "Problem", "SampleInfo", "Schema"),
     "fastload.store.info": ("Info", "info"),
 }  # fmt: skip
@@ -63,6 +64,7 @@ __all__ = [
     "VersionError",
     "__version__",
     "collate",
+    "export_labels",
     "info",
     "pack",
     "unpack",
@@ -94,6 +96,7 @@ if TYPE_CHECKING:
     from fastload.packing.run import pack
     from fastload.packing.unpack import unpack
     from fastload.packing.verify import verify
+    from fastload.predictions import export_labels
     from fastload.schema import Field, Problem, SampleInfo, Schema
     from fastload.store.info import Info, info
 

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -85,6 +86,23 @@ def _open_new(path: Path) -> int:
         remove(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     return os.open(path, flags, 0o666)
+
+
+def write_shared(path: Path, data: bytes) -> None:
+    """Write a file that other processes may write at the same time: the last wins, whole.
+
+    Not synced, as `write_atomic(sync=False)`. The temporary file's name is its own, and that of the file is no part
+    of it: programs that look for files by a part of their names shall not find what a killed process left.
+    """
+    temp = path.with_name(TEMP_PREFIX + secrets.token_hex(16))
+    with explain_errors(path):
+        try:
+            with os.fdopen(_open_new(temp), "wb") as file:
+                file.write(data)
+            temp.replace(path)
+        except BaseException:
+            remove(temp)
+            raise
 
 
 def sync_file(path: Path) -> None:
