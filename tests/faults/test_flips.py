@@ -485,6 +485,16 @@ def test_every_flipped_byte_of_the_other_files_is_found_and_never_gives_wrong_da
     assert not outcome.failures, f"seed {SEED}: {len(outcome.failures)}, first {outcome.failures[:5]}"
 
 
+@pytest.mark.xfail(strict=True, reason="a manifest that is spelled differently and means the same passes verify")
+def test_a_flip_that_changes_only_how_the_manifest_is_spelled_is_found(made, tmp_path):
+    """Every bit of an escaped letter: `\\u00fc` and `\\u00FC` are the same text, but not the file that was written."""
+    data = (made / MANIFEST).read_bytes()
+    start = data.index(b"\\u00fc")
+    outcome = prove(made, tmp_path, tasks=[["flips", MANIFEST]], places=[*range(start, start + 6)], all_bits=True)
+    assert outcome.damages == 6 * 8 + PARTS
+    assert not outcome.failures, outcome.failures
+
+
 def test_the_proof_fails_on_a_reader_that_verifies_nothing(made, tmp_path):
     """Without checksums a flip in a field's bytes is wrong data: that is what the proof is able to see."""
     outcome = prove(made, tmp_path, tasks=[["flips", SHARD]], fields_only=True, every=7, mode="never")
