@@ -403,7 +403,7 @@ class Outcome:
     failures: list
 
 
-def prove(made, folder, timeout=300, **options):
+def prove(made, folder, timeout=600, **options):
     """Share the damages among child processes, each with a copy of the dataset; see that none dies."""
     children = []
     for part in range(PARTS):
@@ -463,7 +463,11 @@ def test_every_flipped_byte_of_a_shard_is_found_and_never_gives_wrong_data(made,
     assert not outcome.failures, f"seed {SEED}: {len(outcome.failures)}, first {outcome.failures[:5]}"
 
 
-@pytest.mark.xfail(strict=True, reason="attachments of an older state of the shard's pages pass for all there are")
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="attachments of an older state of the shard's pages pass for all there are",
+)
 def test_no_flipped_byte_of_the_first_pages_makes_attachments_disappear(made, tmp_path):
     """All attachments or an error, also where the damage lets an earlier, emptier tree of pages count."""
     places = [*range(META_BYTES), *range(PAGE, PAGE + META_BYTES)]
@@ -478,6 +482,7 @@ def test_every_cut_of_a_shard_is_found_and_never_gives_wrong_data(made, tmp_path
     assert not outcome.failures, outcome.failures[:5]
 
 
+@pytest.mark.slow
 def test_every_flipped_byte_of_the_other_files_is_found_and_never_gives_wrong_data(made, tmp_path):
     """Index, names and manifest: no wrong name, count, split, number or sample."""
     outcome = prove(made, tmp_path, tasks=[["flips", file] for file in SIDE_FILES])
@@ -485,7 +490,9 @@ def test_every_flipped_byte_of_the_other_files_is_found_and_never_gives_wrong_da
     assert not outcome.failures, f"seed {SEED}: {len(outcome.failures)}, first {outcome.failures[:5]}"
 
 
-@pytest.mark.xfail(strict=True, reason="a manifest that is spelled differently and means the same passes verify")
+@pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="a manifest that is spelled differently and means the same passes verify"
+)
 def test_a_flip_that_changes_only_how_the_manifest_is_spelled_is_found(made, tmp_path):
     """Every bit of an escaped letter: `\\u00fc` and `\\u00FC` are the same text, but not the file that was written."""
     data = (made / MANIFEST).read_bytes()
@@ -497,11 +504,11 @@ def test_a_flip_that_changes_only_how_the_manifest_is_spelled_is_found(made, tmp
 
 def test_the_proof_fails_on_a_reader_that_verifies_nothing(made, tmp_path):
     """Without checksums a flip in a field's bytes is wrong data: that is what the proof is able to see."""
-    outcome = prove(made, tmp_path, tasks=[["flips", SHARD]], fields_only=True, every=7, mode="never")
+    outcome = prove(made, tmp_path, tasks=[["flips", SHARD]], fields_only=True, every=13, mode="never")
     fields = [region for region in regions_of(made / SHARD) if region.field and region.key in NAME_OF]
     places = {position for region in fields for position in range(region.start, region.stop)}
     wrong = {position for (_, position, _), text in outcome.failures if text.startswith("wrong data: sample")}
-    assert wrong == {position for position in places if position // PARTS % 7 == 0}
+    assert wrong == {position for position in places if position // PARTS % 13 == 0}
     assert len(wrong) > 300
 
 
