@@ -21,7 +21,8 @@ _HOMES = {
     ),
     "fastload.labels": ("LabelMap",),
     "fastload.layouts.base": ("Layout", "SourceFile", "SourceSample"),
-    "fastload.packing.report": ("PackReport", "Progress", "UnpackReport", "VerifyReport"),
+    "fastload.packing.report": ("PackReport", "Progress", "RepairReport", "UnpackReport", "VerifyReport"),
+    "fastload.packing.repair": ("repair",),
     "fastload.packing.run": ("pack",),
     "fastload.packing.unpack": ("unpack",),
     "fastload.packing.verify": ("verify",),
@@ -50,6 +51,7 @@ __all__ = [
     "PackedDataset",
     "Problem",
     "Progress",
+    "RepairReport",
     "ResourceError",
     "SampleError",
     "SampleInfo",
@@ -67,6 +69,7 @@ __all__ = [
     "export_labels",
     "info",
     "pack",
+    "repair",
     "unpack",
     "verify",
 ]
@@ -92,7 +95,8 @@ if TYPE_CHECKING:
     )
     from fastload.labels import LabelMap
     from fastload.layouts.base import Layout, SourceFile, SourceSample
-    from fastload.packing.report import PackReport, Progress, UnpackReport, VerifyReport
+    from fastload.packing.repair import repair
+    from fastload.packing.report import PackReport, Progress, RepairReport, UnpackReport, VerifyReport
     from fastload.packing.run import pack
     from fastload.packing.unpack import unpack
     from fastload.packing.verify import verify

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastload._version import __version__
-from fastload.cli import info, ls, pack, unpack, verify
+from fastload.cli import info, ls, pack, repair, unpack, verify
 from fastload.cli.common import Parser, print_json
 from fastload.cli.streams import OutputError, open_streams, print_err
 from fastload.errors import FastloadError, SourceError, UsageError
@@ -22,6 +22,7 @@ examples:
   fastload info skitti
   fastload ls skitti --split val
   fastload verify skitti
+  fastload repair skitti
   fastload unpack skitti /data/again --split val
 """
 
@@ -36,7 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fastload {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", title="verbs")
-    for module in (pack, info, ls, verify, unpack):
+    for module in (pack, info, ls, verify, repair, unpack):
         module.add_parser(verbs)
     return parser
 

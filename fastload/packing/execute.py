@@ -165,7 +165,12 @@ def _write_records(
 
 def _identity(plan: Plan, shard: PlannedShard) -> Identity:
     more = shard.number + 1 < len(plan.shards)
-    return Identity(plan.kind, shard.first, len(shard.samples), len(shard.attachments), more)
+    return Identity(plan.kind, shard.first, len(shard.samples), len(shard.attachments), _name_before(plan, shard), more)
+
+
+def _name_before(plan: Plan, shard: PlannedShard) -> bytes:
+    earlier = plan.shards[shard.number - 1].samples if shard.number else ()
+    return earlier[-1].sample.name.encode("utf-8", "surrogateescape") if shard.samples and earlier else b""
 
 
 def _load_checked(plan: Plan, measured: Measured, findings: Findings, *, force: bool) -> Loaded:

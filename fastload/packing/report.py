@@ -129,6 +129,38 @@ class UnpackReport(_Report):
     seconds: float
 
 
+@dataclass(frozen=True)
+class RepairReport(_Report):
+    """What a repair found and did.
+
+    Attributes:
+        root: the dataset's folder.
+        ok: whether nothing damaged remains in the dataset.
+        dry_run: whether nothing was written.
+        samples: number of samples that the dataset has now; 0 where it could not be rebuilt.
+        shards: number of shards that it has now.
+        rebuilt: files that were written anew, or would be, relative to `root`.
+        set_aside: names under which the files that were replaced still lie there.
+        dropped: what was left out on request: one problem for each sample, attachment or shard.
+        problems: what is still damaged.
+        notes: what the user should know although it is no error.
+        seconds: how long it took.
+    """
+
+    verb = "repair"
+    root: str
+    ok: bool
+    dry_run: bool
+    samples: int
+    shards: int
+    rebuilt: tuple[str, ...]
+    set_aside: tuple[str, ...]
+    dropped: tuple[Problem, ...]
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    seconds: float
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Problem):
         return value.to_json()

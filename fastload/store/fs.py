@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import itertools
 import os
 import secrets
 from collections.abc import Iterable, Iterator
@@ -45,16 +46,43 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
-def publish(path: Path) -> None:
+def publish(path: Path, temp: Path | None = None) -> None:
     """Give the finished temporary file of `path` its name: sync, rename, sync the folder."""
+    temp = temp or temporary(path)
     with explain_errors(path):
-        sync_file(temporary(path))
-        temporary(path).replace(path)
+        sync_file(temp)
+        temp.replace(path)
         sync_folder(path.parent)
 
 
+def set_aside(path: Path) -> Path | None:
+    """Give what lies at `path` a second name that ends in `.damaged`, or move it there where links cannot be made.
+
+    Gives that name; None where nothing lies at `path`. So a file can be replaced without being deleted.
+    """
+    if not path.is_symlink() and not path.exists():
+        return None
+    for number in itertools.count(1):
+        aside = path.with_name(f"{path.name}.damaged" if number == 1 else f"{path.name}.damaged-{number}")
+        if aside.is_symlink() or aside.exists():
+            continue
+        with explain_errors(path):
+            try:
+                os.link(path, aside, follow_symlinks=False)
+            except FileExistsError:
+                continue
+            except OSError:  # a folder, or a file system without links
+                path.rename(aside)
+            return aside
+    raise AssertionError("the numbers never end")
+
+
 def write_atomic(
-    path: Path, chunks: Iterable[bytes | memoryview], *, sync: bool = True, keep_temporary: bool = False
+    path: Path,
+    chunks: Iterable[bytes | memoryview],
+    *,
+    sync: bool = True,
+    keep_temporary: bool = False,
 ) -> int:
     """Write and publish a file; its old content stays until the new one is whole. Gives its size in bytes.
 
@@ -63,18 +91,30 @@ def write_atomic(
     leaves the temporary file, cut as it is.
     """
     temp = temporary(path)
-    size = 0
     with explain_errors(path):
+        size = write_temporary(temp, chunks, keep=keep_temporary)
         try:
-            with os.fdopen(_open_new(temp), "wb") as file:
-                for chunk in chunks:
-                    size += file.write(chunk)
             if sync:
                 publish(path)
             else:
                 temp.replace(path)
         except BaseException:
             if not keep_temporary:
+                remove(temp)
+            raise
+    return size
+
+
+def write_temporary(temp: Path, chunks: Iterable[bytes | memoryview], *, keep: bool = False) -> int:
+    """Write a file that is to be published later. Gives its size; a failed write leaves nothing unless `keep`."""
+    size = 0
+    with explain_errors(temp):
+        try:
+            with os.fdopen(_open_new(temp), "wb") as file:
+                for chunk in chunks:
+                    size += file.write(chunk)
+        except BaseException:
+            if not keep:
                 remove(temp)
             raise
     return size

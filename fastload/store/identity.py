@@ -4,7 +4,8 @@ It lies in the record with the key `INFO_KEY`, in the header's `meta`:
 
 - `layout`, `options`, `schema`, `lossy`: as in the manifest
 - `first`, `samples`, `attachments`: number of its first sample, and how many of both it holds
-- `more`: whether another shard follows; so that a lost last shard is missed
+- `before`: name of the sample before its first (bytes, empty for none), so that a shard of another dataset is noticed
+- `more`: whether another shard follows, so that a lost last shard is missed
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _TYPES: Mapping[str, type] = {
     "first": int,
     "samples": int,
     "attachments": int,
+    "before": bytes,
     "more": bool,
 }
 
@@ -55,6 +57,7 @@ class Identity:
         first: number of its first sample.
         samples: how many samples it holds.
         attachments: how many attachments it holds.
+        before: name of the sample before its first; empty where there is none.
         more: whether another shard follows.
     """
 
@@ -62,6 +65,7 @@ class Identity:
     first: int
     samples: int
     attachments: int
+    before: bytes
     more: bool
 
     def record(self, buffer: bytearray | None = None) -> memoryview:
@@ -78,6 +82,7 @@ class Identity:
             "first": self.first,
             "samples": self.samples,
             "attachments": self.attachments,
+            "before": self.before,
             "more": self.more,
         }
 
@@ -96,4 +101,4 @@ class Identity:
         except SchemaError as error:
             raise DamageError(f"a schema that cannot be ({error})", "a schema", kind="header") from error
         kind = Kind(meta["layout"], meta["options"], schema, tuple(meta["lossy"]))
-        return cls(kind, meta["first"], meta["samples"], meta["attachments"], meta["more"])
+        return cls(kind, meta["first"], meta["samples"], meta["attachments"], meta["before"], meta["more"])

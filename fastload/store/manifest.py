@@ -130,11 +130,15 @@ def _entry_json(entry: BlockEntry) -> dict[str, Any]:
 
 def write_manifest(root: Path, manifest: Manifest) -> None:
     """Publish the dataset: write its manifest, in one atomic step."""
+    # The temporary file marks an unfinished pack: it goes only by becoming the manifest.
+    fs.write_atomic(root / MANIFEST_FILE, [manifest_bytes(manifest)], keep_temporary=True)
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """The bytes of `dataset.json`."""
     values = manifest.to_json()
     values["checksum"] = _checksum(values)
-    text = json.dumps(values, indent=1, ensure_ascii=True) + "\n"
-    # The temporary file marks an unfinished pack: it goes only by becoming the manifest.
-    fs.write_atomic(root / MANIFEST_FILE, [text.encode("ascii")], keep_temporary=True)
+    return (json.dumps(values, indent=1, ensure_ascii=True) + "\n").encode("ascii")
 
 
 def read_manifest(root: Path) -> Manifest:

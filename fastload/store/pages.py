@@ -89,6 +89,9 @@ def _newest_meta(fd: int, size: int) -> _Meta:
     if not metas:
         found = f"{size:,} bytes without an LMDB meta page" if size else "an empty file"
         raise _damage(found, f"an LMDB file of data version {_DATA_VERSION}")
+    if len(metas) < 2 or metas[0].page_size != metas[1].page_size:
+        # The one that is left may be that of an earlier commit: a smaller file that seems whole.
+        raise _damage("a damaged meta page", "two meta pages of one page size")
     return max(metas, key=lambda meta: meta.transaction)
 
 

@@ -1,0 +1,88 @@
+"""`fastload.repair`: manifest, index and names of a packed dataset, rebuilt from its shards alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from fastload.errors import CorruptError, DatasetNotFoundError
+from fastload.packing.diagnose import Diagnosis, diagnose
+from fastload.packing.execute import ProgressCallback
+from fastload.packing.mend import Mended, mend
+from fastload.packing.report import RepairReport
+from fastload.store import fs
+from fastload.store.manifest import MANIFEST_FILE, Manifest, read_manifest
+
+
+def repair(
+    root: str | Path,
+    *,
+    drop_damaged: bool = False,
+    dry_run: bool = False,
+    progress: ProgressCallback | None = None,
+) -> RepairReport:
+    """Rebuild what can be rebuilt of a packed dataset: manifest, index and names, and the pages of its shards.
+
+    All of it is made of the shards' records, which describe themselves. Nothing is deleted: a file that is
+    replaced stays beside the new one, with `.damaged` at the end of its name. What is sound is left as it is.
+
+    Args:
+        root: the dataset's folder.
+        drop_damaged: leave out samples and attachments that are damaged or lost. Without it they stay in the
+            dataset where their names are known, and reading one raises `CorruptError`; where they are not,
+            nothing is written.
+        dry_run: only say what would be done.
+        progress: called with a `Progress` after each sample.
+
+    Returns:
+        What was rebuilt, what was left out, and what is still damaged (`.ok`: nothing).
+
+    Raises:
+        DatasetNotFoundError: there are no shards, or those of an unfinished pack.
+        VersionError: written in a newer format.
+        LockedError: another fastload is writing to the folder.
+        DatasetError: the shards do not belong together, or none of the samples is sound.
+        ResourceError: the disk is full.
+    """
+    started = time.monotonic()
+    root = Path(root)
+    if not root.is_dir():
+        read_manifest(root)  # says what is there instead
+    with contextlib.nullcontext() if dry_run else fs.lock_folder(root):
+        manifest, unfinished = _usable_manifest(root)
+        found = diagnose(root, manifest, progress)
+        if unfinished is not None and found.problems and not drop_damaged:
+            raise unfinished
+        done = mend(root, found, drop=drop_damaged, dry_run=dry_run)
+        if not dry_run and done.samples:
+            fs.remove(fs.temporary(root / MANIFEST_FILE))  # the mark of an unfinished pack: it is finished now
+    return _report(root, found, done, drop=drop_damaged, dry_run=dry_run, seconds=time.monotonic() - started)
+
+
+def _usable_manifest(root: Path) -> tuple[Manifest | None, DatasetNotFoundError | None]:
+    """The manifest; where there is none because a pack was not finished, the error that says so."""
+    try:
+        return read_manifest(root), None
+    except DatasetNotFoundError as error:
+        return None, error if fs.temporary(root / MANIFEST_FILE).exists() else None
+    except CorruptError:
+        return None, None
+
+
+def _report(root: Path, found: Diagnosis, done: Mended, *, drop: bool, dry_run: bool, seconds: float) -> RepairReport:
+    problems = (*(() if drop else found.problems), *done.problems)
+    return RepairReport(
+        root=os.fspath(root),
+        ok=not problems,
+        dry_run=dry_run,
+        samples=done.samples,
+        shards=done.shards,
+        rebuilt=tuple(done.rebuilt),
+        set_aside=tuple(done.set_aside),
+        dropped=found.problems if drop else (),
+        problems=problems,
+        notes=found.notes,
+        seconds=seconds,
+    )
