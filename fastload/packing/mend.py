@@ -113,7 +113,9 @@ class _Mender:
                 return self._part(case, old)
             self._done.problems.append(_doubt(case))
             return Part(entry, old, case.expected.numbers)
-        self._replace(path, None)
+        aside = fs.set_aside(path)
+        fs.publish(path)
+        self._note(path, aside)
         return self._part(case, examine_shard(self._root, case.expected.file, self._found.kind.schema))
 
     def _is_to_be_made_anew(self, case: Case) -> bool:
@@ -191,9 +193,7 @@ class _Mender:
                 self._done.rebuilt.append(file)
                 continue
             path = self._root / file
-            temp = path.with_name(_TEMP_PREFIX + file)
-            fs.write_temporary(temp, chunks)
-            self._replace(path, temp)
+            self._note(path, fs.replace_keeping(path, chunks, path.with_name(_TEMP_PREFIX + file)))
 
     def _is_there(self, entry: BlockEntry) -> bool:
         try:
@@ -201,10 +201,8 @@ class _Mender:
         except (FileNotFoundError, CorruptError):
             return False
 
-    def _replace(self, path: Path, temp: Path | None) -> None:
-        """Give a temporary file its name; what lay there keeps another."""
-        aside = fs.set_aside(path)
-        fs.publish(path, temp)
+    def _note(self, path: Path, aside: Path | None) -> None:
+        """Remember that a file was replaced, and the name that the old one keeps."""
         self._done.rebuilt.append(path.relative_to(self._root).as_posix())
         if aside is not None:
             self._done.set_aside.append(aside.relative_to(self._root).as_posix())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -20,6 +21,7 @@ from fastload.units import portable_name
 Found = TypeVar("Found")
 _HEADER_ESTIMATE_BYTES = 1024
 """What prefix, header and padding of a record take, about; only the cutting into shards hangs on it."""
+_MAX_TWINS = 10
 MAX_RECORD_PAYLOAD = MAX_RECORD_BYTES - (1 << 20)
 
 
@@ -164,6 +166,7 @@ def list_source(source: Path, layout: Layout, options: Mapping[str, Any], leave_
     refused: list[OSError] = []
     ignored = tuple(sorted(set(walk_files(source, leave_out, refused.append)) - known))
     notes += (note for error in refused if (note := _unlisted(source, error, known)))
+    notes += _note_twins(names)
     samples.sort(key=lambda item: (_name_bytes(item.sample.split), _name_bytes(item.sample.name)))
     return Listing(tuple(samples), attachments, tuple(problems), tuple(notes), ignored)
 
@@ -260,6 +263,22 @@ def _unlisted(source: Path, error: OSError, known: Set[str]) -> str | None:
 
 def _name_bytes(name: str) -> bytes:
     return name.encode("utf-8", "surrogateescape")
+
+
+def _note_twins(names: Iterable[str]) -> list[str]:
+    """A note for each pair of names that a system may take for one: alike but for case or Unicode form."""
+    first: dict[str, str] = {}
+    twins = []
+    for name in names:
+        composed = unicodedata.normalize("NFC", name)
+        earlier = first.setdefault(unicodedata.normalize("NFC", composed.casefold()), name)
+        if earlier is not name:
+            twins.append(f"{earlier} and {name}: names that differ in case or Unicode form alone")
+    if not twins:
+        return []
+    more = len(twins) - _MAX_TWINS
+    shown = [*twins[:_MAX_TWINS], *([f"... and {more:,} more such names"] if more > 0 else [])]
+    return [*shown, "where a system does not tell such names apart, one file overwrites the other when it is unpacked"]
 
 
 def _measure(source: Path, schema: Schema, sample: SourceSample) -> Measured | list[Problem]:

@@ -19,9 +19,9 @@ from fastload.packing.report import VerifyReport
 from fastload.packing.unpack import is_safe_path
 from fastload.schema import Problem
 from fastload.store import pages
-from fastload.store.files import BlockEntry, FileEntry, OpenFile, describe_blocks
+from fastload.store.files import BlockEntry, FileEntry, OpenFile, describe_blocks, read_at
 from fastload.store.index import make_row, open_index
-from fastload.store.manifest import MANIFEST_FILE, Manifest, ShardEntry, read_manifest
+from fastload.store.manifest import MANIFEST_FILE, Manifest, ShardEntry, manifest_bytes, read_manifest
 from fastload.store.names import Names, open_names
 from fastload.store.npy import RowFile
 from fastload.store.record import (
@@ -82,6 +82,7 @@ def verify(root: str | Path, *, quick: bool = False, progress: ProgressCallback 
         problem = Problem(None, None, None, str(error), "", "", kind="manifest")
         return VerifyReport(os.fspath(root), False, quick, 0, 0, 0, time.monotonic() - started, (problem,))
     run = _Run(root, manifest, quick)
+    _check_spelling(run)
     _check_side_files(run)
     counter = ProgressCounter("verify", manifest.samples, manifest.bytes, progress)
     for number in range(len(manifest.shards)):
@@ -98,6 +99,17 @@ def verify(root: str | Path, *, quick: bool = False, progress: ProgressCallback 
         seconds=time.monotonic() - started,
         problems=tuple(run.problems),
     )
+
+
+def _check_spelling(run: _Run) -> None:
+    """See that the manifest is the file that was written, not another that means the same."""
+    data = manifest_bytes(run.manifest)
+    file = _open(run, FileEntry(MANIFEST_FILE, len(data), ""))
+    if isinstance(file, Problem):
+        run.problems.append(file)
+    elif read_at(file.fd, file.size, 0) != data:
+        problem = _problem(MANIFEST_FILE, "manifest", "another spelling of what was written", "the file as written")
+        run.problems.append(replace(problem, fix="write it anew with fastload repair"))
 
 
 def _check_side_files(run: _Run) -> None:

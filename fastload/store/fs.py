@@ -78,11 +78,7 @@ def set_aside(path: Path) -> Path | None:
 
 
 def write_atomic(
-    path: Path,
-    chunks: Iterable[bytes | memoryview],
-    *,
-    sync: bool = True,
-    keep_temporary: bool = False,
+    path: Path, chunks: Iterable[bytes | memoryview], *, sync: bool = True, keep_temporary: bool = False
 ) -> int:
     """Write and publish a file; its old content stays until the new one is whole. Gives its size in bytes.
 
@@ -91,41 +87,13 @@ def write_atomic(
     leaves the temporary file, cut as it is.
     """
     temp = temporary(path)
-    with explain_errors(path):
-        size = write_temporary(temp, chunks, keep=keep_temporary)
-        try:
-            if sync:
-                publish(path)
-            else:
-                temp.replace(path)
-        except BaseException:
-            if not keep_temporary:
-                remove(temp)
-            raise
+    with explain_errors(path), _removed_on_failure(temp, keep=keep_temporary):
+        size = _write_new(temp, chunks)
+        if sync:
+            publish(path)
+        else:
+            temp.replace(path)
     return size
-
-
-def write_temporary(temp: Path, chunks: Iterable[bytes | memoryview], *, keep: bool = False) -> int:
-    """Write a file that is to be published later. Gives its size; a failed write leaves nothing unless `keep`."""
-    size = 0
-    with explain_errors(temp):
-        try:
-            with os.fdopen(_open_new(temp), "wb") as file:
-                for chunk in chunks:
-                    size += file.write(chunk)
-        except BaseException:
-            if not keep:
-                remove(temp)
-            raise
-    return size
-
-
-def _open_new(path: Path) -> int:
-    """A descriptor to write a file anew; never through a link that somebody left under its name."""
-    if path.is_symlink():
-        remove(path)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    return os.open(path, flags, 0o666)
 
 
 def write_shared(path: Path, data: bytes) -> None:
@@ -135,14 +103,47 @@ def write_shared(path: Path, data: bytes) -> None:
     of it: programs that look for files by a part of their names shall not find what a killed process left.
     """
     temp = path.with_name(TEMP_PREFIX + secrets.token_hex(16))
-    with explain_errors(path):
-        try:
-            with os.fdopen(_open_new(temp), "wb") as file:
-                file.write(data)
-            temp.replace(path)
-        except BaseException:
+    with explain_errors(path), _removed_on_failure(temp):
+        _write_new(temp, [data])
+        temp.replace(path)
+
+
+def replace_keeping(path: Path, chunks: Iterable[bytes | memoryview], temp: Path) -> Path | None:
+    """Write and publish a file; its old content keeps another name, which is given: see `set_aside`.
+
+    Args:
+        path: the file.
+        chunks: its bytes.
+        temp: the temporary file to write, in the same folder.
+    """
+    with explain_errors(path), _removed_on_failure(temp):
+        _write_new(temp, chunks)
+        aside = set_aside(path)
+        publish(path, temp)
+    return aside
+
+
+@contextlib.contextmanager
+def _removed_on_failure(temp: Path, *, keep: bool = False) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        if not keep:
             remove(temp)
-            raise
+        raise
+
+
+def _write_new(temp: Path, chunks: Iterable[bytes | memoryview]) -> int:
+    with os.fdopen(_open_new(temp), "wb") as file:
+        return sum(file.write(chunk) for chunk in chunks)
+
+
+def _open_new(path: Path) -> int:
+    """A descriptor to write a file anew; never through a link that somebody left under its name."""
+    if path.is_symlink():
+        remove(path)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return os.open(path, flags, 0o666)
 
 
 def sync_file(path: Path) -> None:

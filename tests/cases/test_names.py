@@ -217,11 +217,6 @@ def test_names_that_differ_in_case_or_unicode_form_alone_are_two_samples(tmp_pat
     assert_all_there(tmp_path / "source", tmp_path / "d", points, tmp_path / "again")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=(AssertionError, ValueError),
-    reason="packing does not look for names that other systems take for one",
-)
 @pytest.mark.parametrize("twins", TWINS)
 def test_names_that_differ_in_case_or_unicode_form_alone_are_warned_of(tmp_path, twins):
     """On a disk of another system one would overwrite the other: both are named when they are packed."""

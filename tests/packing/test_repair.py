@@ -487,8 +487,8 @@ def test_a_repair_that_fails_anywhere_can_be_run_again(dataset, sound, call, mon
                 real = Path.replace
                 patch.setattr(Path, "replace", lambda *a, real=real, f=fail, **k: f(*a, real=real, **k))
             elif call == "write":
-                real = fs.write_temporary
-                patch.setattr(fs, "write_temporary", lambda *a, real=real, f=fail, **k: f(*a, real=real, **k))
+                real = fs._write_new
+                patch.setattr(fs, "_write_new", lambda *a, real=real, f=fail, **k: f(*a, real=real, **k))
             else:
                 real = getattr(os, call)
                 patch.setattr(os, call, lambda *a, real=real, f=fail, **k: f(*a, real=real, **k))
