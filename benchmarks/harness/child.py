@@ -114,9 +114,10 @@ class _Meter:
         values = self._run(turn)
         self._cpu_s = tree_cpu_s()
         memory = values.pop("memory")
+        end_s, self._cpu_s = self._cpu_s, tree_cpu_s()
         return Figures(
             **values,
-            cpu_s=self._cpu_s - start_s,
+            cpu_s=end_s - start_s,
             idle_cpu_s=idle_s,
             pss_bytes=memory.pss,
             private_bytes=memory.private,

@@ -23,6 +23,8 @@ SCANS, PACKED = "scans", "packed"
 SIMULATOR = REPO / "tools" / "simulate_scans.py"
 PACK = (sys.executable, "-c", "import sys; from fastload.cli.main import main; sys.exit(main())", "pack")
 """Not `-m fastload`: that would put the current folder first on the path."""
+WRONG_USAGE = 2
+"""The exit code by which both commands say that an option is wrong; a last line says which."""
 
 Origin = Mapping[str, Any]
 
@@ -91,8 +93,8 @@ def prepare_scans(place: Workplace, origin: Origin) -> ScanData:
         UsageError: the folder holds scans of another origin, or that no benchmark made.
         BenchmarkError: they cannot be made.
     """
-    _claim(place.folder, origin)
     source, packed = place.folder / SCANS, place.folder / PACKED
+    _check_folder(place.folder, origin)
     if not source.exists():
         _make_source(place, origin, source)
     scans = tuple(sorted(source.glob("sequences/*/velodyne/*.bin")))
@@ -104,22 +106,23 @@ def prepare_scans(place: Workplace, origin: Origin) -> ScanData:
     return ScanData(source, packed, origin, scans, size)
 
 
-def _claim(folder: Path, origin: Origin) -> None:
+def _check_folder(folder: Path, origin: Origin) -> None:
     """See that the folder's scans are those that are asked for, or that it has none yet."""
-    record = folder / RECORD
-    wanted = {"schema": RECORD_SCHEMA, "origin": dict(origin)}
-    if record.exists():
-        _check_record(record, wanted)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder}: is no folder; choose another name")
+    if (folder / SCANS).exists() and (folder / RECORD).exists():
+        _check_record(folder / RECORD, _record(origin))
         return
     taken = next((name for name in (SCANS, PACKED) if (folder / name).exists()), None)
-    if taken:
+    if taken and not (folder / RECORD).exists():
         raise UsageError(
             f"{folder / taken}: is there, but no {RECORD} beside it says what it is; choose another folder"
         )
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder}: is no folder; choose another name")
     folder.mkdir(parents=True, exist_ok=True)
-    record.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
+
+
+def _record(origin: Origin) -> dict[str, Any]:
+    return {"schema": RECORD_SCHEMA, "origin": dict(origin)}
 
 
 def _check_record(record: Path, wanted: Mapping[str, Any]) -> None:
@@ -142,17 +145,22 @@ def _words(origin: Mapping[str, Any]) -> str:
 
 def _make_source(place: Workplace, origin: Origin, source: Path) -> None:
     """Simulate or copy under another name first, so that the folder is never there in part."""
-    partial = source.with_name(f"{source.name}.partial")
+    partial, packed = source.with_name(f"{source.name}.partial"), source.with_name(PACKED)
     shutil.rmtree(partial, ignore_errors=True)
     if "source" in origin:
         place.say(f"copying {origin['scans']} scans of {origin['source']}")
         _copy_scans(Path(origin["source"]), partial, origin["scans"])
     else:
-        sequences = min(2, origin["scans"])
-        amounts = ["--scans", origin["scans"], "--points", origin["points"], "--sequences", sequences]
-        command = [sys.executable, str(SIMULATOR), str(partial), *map(str, amounts)]
-        _run(place, command, f"simulating {origin['scans']} scans")
+        _simulate(place, origin, partial)
+    shutil.rmtree(packed, ignore_errors=True)  # it was packed from other scans
+    (place.folder / RECORD).write_text(json.dumps(_record(origin), indent=1) + "\n", encoding="utf-8")
     partial.rename(source)
+
+
+def _simulate(place: Workplace, origin: Origin, out: Path) -> None:
+    amounts = ["--scans", origin["scans"], "--points", origin["points"], "--sequences", min(2, origin["scans"])]
+    command = [sys.executable, str(SIMULATOR), str(out), *map(str, amounts)]
+    _run(place, command, f"simulating {origin['scans']} scans")
 
 
 def _copy_scans(source: Path, target: Path, count: int) -> None:
@@ -181,7 +189,9 @@ def _run(place: Workplace, command: list[str], what: str) -> None:
         output, _ = process.communicate()
     place.guard.end(process)
     if process.returncode:
-        raise BenchmarkError(f"{what}: {output.strip() or f'exit code {process.returncode}'}")
+        kind = UsageError if process.returncode == WRONG_USAGE else BenchmarkError
+        words = (output.strip() or f"exit code {process.returncode}").splitlines()
+        raise kind(f"{what}: {words[-1] if kind is UsageError else '; '.join(words)}")
 
 
 def _check_packed(packed: Path, scans: int) -> None:

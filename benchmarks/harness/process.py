@@ -29,6 +29,7 @@ LOOK_EVERY_S = 0.25
 """A worker of a dead child may hold its pipe open, so that its end does not show there."""
 POLITE_END_S = 10.0
 """Time for a child to stop its workers by itself."""
+POLL_S = 0.01
 _READ_BYTES = 1 << 16
 
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
@@ -78,10 +79,7 @@ class ChildProcess:
     def close(self) -> None:
         """Let it end by itself, for a while, then end it and all that it started."""
         self._commands.close()
-        deadline = time.monotonic() + POLITE_END_S
-        while not self._has_ended() and (left := deadline - time.monotonic()) > 0:
-            if self._is_readable(left) and not self._answers.read(_READ_BYTES):
-                break
+        self._await_end()
         self.kill()
 
     def kill(self) -> None:
@@ -114,7 +112,14 @@ class ChildProcess:
             return True
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
+    def _await_end(self) -> None:
+        """Give it time to end by itself."""
+        deadline = time.monotonic() + POLITE_END_S
+        while not self._has_ended() and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+
     def _describe_end(self) -> str:
+        self._await_end()  # its pipe may close first
         self._guard.end(self._process)
         code = self._process.returncode
         if code < 0:

@@ -52,6 +52,9 @@ class _DecodeAll(Job):
     def notes(self) -> Mapping[str, str]:
         return {"how": self._how}
 
+    def finish(self) -> None:
+        self._pool.shutdown()
+
 
 def _simplejpeg() -> tuple[Decode, Callable[[Any], bytes]]:
     module = importlib.import_module("simplejpeg")

@@ -92,6 +92,9 @@ class _Read(Job):
         how = "O_DIRECT" if self._flags else "buffered after POSIX_FADV_DONTNEED"
         return {"how": f"{how}, blocks of 4 MiB, queue depth {self._queue_depth}", "cold": self._describe_cold()}
 
+    def finish(self) -> None:
+        self._pool.shutdown()
+
     def _describe_cold(self) -> str:
         if self._flags:
             return "yes: the page cache plays no part"

@@ -48,6 +48,9 @@ class _Copy(Job):
         copied = list(self._pool.map(_copy_until, self._parts, self._buffers, [end] * self._threads))
         return Amount(samples=0, nbytes=sum(copied))
 
+    def finish(self) -> None:
+        self._pool.shutdown()
+
 
 def _copy_until(arrays: Sequence[Bytes], buffer: Bytes, end: float) -> int:
     """Copy whole passes until the time has come; `np.copyto` lets other threads run. Gives the bytes."""
