@@ -68,17 +68,19 @@ def _list(head: str, problems: Sequence[Problem]) -> None:
 
 def describe(report: RepairReport) -> str:
     """The outcome for people."""
+    if not report.samples:
+        return "\n".join(
+            [
+                "nothing was written: something is lost down to its name; --drop-damaged leaves it out",
+                f"{count_of(len(report.problems), 'problem')} left: {report.root}",
+            ]
+        )
     written = "would be rebuilt" if report.dry_run else "rebuilt"
     lines = [f"{written}: {', '.join(report.rebuilt)}" if report.rebuilt else "nothing to rebuild"]
     if report.set_aside:
         lines.append(f"the old ones are kept as: {', '.join(report.set_aside)}")
     if report.dropped:
-        lines.append(f"left out: {count_of(len(report.dropped), 'damaged or lost record')}")
-    if report.samples:
-        count = f"{count_of(report.samples, 'sample')} in {count_of(report.shards, 'shard')}"
-        lines.append(f"{'would hold' if report.dry_run else 'holds'} {count}: {report.root}")
-    else:
-        lines.append(f"not rebuilt, since not all samples are known: {report.root}")
-    if not report.ok:
-        lines.append(f"{count_of(len(report.problems), 'problem')} left")
-    return "\n".join(lines)
+        lines.append(f"left out as damaged or lost: {len(report.dropped):,} (listed above)")
+    count = f"{count_of(report.samples, 'sample')} in {count_of(report.shards, 'shard')}"
+    verdict = "ok" if report.ok else f"{count_of(len(report.problems), 'problem')} left"
+    return "\n".join([*lines, f"{verdict}: {count}: {report.root}"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fastload.packing.diagnose import Diagnosis
+from fastload.packing.diagnose import LEFT_OUT, Diagnosis
 from fastload.packing.examine import Examined
 from fastload.packing.publish import Contents
 from fastload.store.index import row_dtype
@@ -140,4 +140,4 @@ def _sentence(dropped: Sequence[Range], attachments: int, shards: int, *, furthe
     counts = (("sample", samples), ("attachment", attachments), ("shard", shards))
     parts = [count_of(count, what) for what, count in counts if count > 0]
     parts += ["whatever came behind the last shard"] if further else []
-    return [f"damaged or lost, and left out by fastload repair: {', '.join(parts)}"] if parts else []
+    return [f"{LEFT_OUT}: {', '.join(parts)}"] if parts else []

@@ -24,6 +24,8 @@ from fastload.store.record import ATTACHMENT_BIT, INFO_KEY, DamageError
 from fastload.store.shard import SHARDS_FOLDER, is_shard_name, shard_file
 
 GET_BACK = "copy the file anew, or leave out what is lost with drop_damaged (--drop-damaged)"
+LEFT_OUT = "damaged or lost, and left out by fastload repair"
+"""Begins the manifest's sentence on what a repair left out."""
 _KIND_NAMES = ("layout", "options", "schema")
 
 
@@ -141,8 +143,10 @@ def diagnose(root: Path, manifest: Manifest | None, progress: ProgressCallback |
     """
     identities = {file: read_identity(root, file) for file in _shard_files(root)}
     notes: list[str] = []
-    if manifest is not None and manifest.dropped:
-        manifest = None  # made by an earlier repair: what it left out may be there again
+    left_out = [text for text in manifest.lossy if text.startswith(LEFT_OUT)] if manifest is not None else []
+    if left_out:
+        manifest = None  # what an earlier repair left out may be there again: the shards alone tell
+        notes += [f"an earlier repair left things out, which count as lost here ({text})" for text in left_out]
     if manifest is not None and not _fits(manifest, identities):
         notes.append("dataset.json is that of another dataset than the shards: not used")
         manifest = None

@@ -75,12 +75,20 @@ def mend(root: Path, found: Diagnosis, *, drop: bool, dry_run: bool) -> Mended:
 
 
 def _all_known(found: Diagnosis) -> bool:
-    """Whether there is a row and a name for each sample, from its shard or from the old index and names."""
+    """Whether nothing is known by its number only: from its shard, or from the old index and names."""
     if found.is_open_ended:
         return False
     if found.old.index is not None and found.old.names is not None:
         return True
-    return all(case.found is not None and set(case.expected.numbers) <= set(case.found.samples) for case in found.cases)
+    return all(_says_all(case, attachments=found.old.manifest is None) for case in found.cases)
+
+
+def _says_all(case: Case, *, attachments: bool) -> bool:
+    """Whether the header of each sample can be read, and of each attachment where that is asked for."""
+    if case.found is None:
+        return False
+    samples = set(case.expected.numbers) <= set(case.found.samples)
+    return samples and (not attachments or set(case.expected.attachments) <= set(case.found.attachments))
 
 
 class _Mender:
@@ -123,7 +131,7 @@ class _Mender:
         assert old is not None
         damaged = old.pages_damage is not None or old.identity is None
         if case.is_whole:
-            return damaged or (case.expected.entry is not None and not case.is_as_packed)
+            return not case.is_as_packed and (damaged or case.expected.entry is not None)
         return self._drop and (damaged or bool(old.damage))
 
     @staticmethod

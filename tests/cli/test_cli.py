@@ -19,7 +19,7 @@ import fastload
 from fastload.cli.main import build_parser, main
 from tests.support import REPO, run_fastload, run_python, tree_bytes, write_tree
 
-VERBS = ("pack", "info", "verify", "unpack")
+VERBS = ("pack", "info", "ls", "verify", "repair", "unpack")
 
 
 def run(capsys, *arguments):

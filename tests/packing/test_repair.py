@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 import fastload
 from fastload.errors import CorruptError, DatasetError, DatasetNotFoundError, LockedError, UsageError, VersionError
 from fastload.store import fs
+from fastload.store.identity import Identity
 from fastload.store.manifest import read_manifest, write_manifest
+from fastload.store.record import INFO_KEY, encode_record
 from tests.support import run_python, samples_of, schemas, tree_bytes, write_store, write_tree
 
 SIDE_FILES = ("dataset.json", "index.npy", "names.bin", "names.npy")
@@ -290,6 +292,12 @@ def test_damaged_attachments_are_left_out_only_when_asked(dataset, sound):
     assert "1 attachment" in fastload.info(dataset).lossy[0]
     assert_holds(dataset, sound, set())
     assert fastload.unpack(dataset, dataset.parent / "out", lossy_ok=True).attachments == entry.attachments - 1
+    before = tree_bytes(dataset)
+    assert not fastload.repair(dataset).ok
+    again = fastload.repair(dataset, drop_damaged=True)
+    assert again.ok
+    assert "earlier repair" in again.notes[0]
+    assert tree_bytes(dataset) == before
 
 
 def other_dataset(folder: Path, **scans: int) -> Path:
@@ -509,6 +517,33 @@ def test_a_repair_that_fails_anywhere_can_be_run_again(dataset, sound, call, mon
             (dataset / file).parent.mkdir(parents=True, exist_ok=True)
             (dataset / file).write_bytes(data)
     assert turn >= 2
+
+
+def test_a_shard_that_is_as_packed_is_never_written_anew(tmp_path):
+    """Also where its info record says nothing that this program understands."""
+    samples = samples_of_points(tmp_path, info={"schema": []})
+    before = tree_bytes(tmp_path / "d")
+    assert fastload.repair(tmp_path / "d").ok
+    assert tree_bytes(tmp_path / "d") == before
+    (tmp_path / "d/index.npy").unlink()
+    assert fastload.repair(tmp_path / "d").ok
+    assert tree_bytes(tmp_path / "d") == before
+    (tmp_path / "d/dataset.json").unlink()
+    with pytest.raises(DatasetError, match="nothing says what the dataset is"):
+        fastload.repair(tmp_path / "d")
+    assert samples == 3
+
+
+def samples_of_points(folder: Path, info: dict[str, object]) -> int:
+    """A dataset whose shard has this info record. Gives how many samples it has."""
+    source = write_tree(folder / "source", {"00/000000": 5, "00/000001": 6, "00/000002": 7})
+
+    def record(self, buffer=None):
+        return encode_record(INFO_KEY, "", {}, meta=info, buffer=buffer)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Identity, "record", record)
+        return fastload.pack(source, folder / "d").samples
 
 
 def test_a_killed_repair_can_be_run_again(dataset, sound):
