@@ -238,6 +238,7 @@ def test_a_file_that_a_user_may_not_read_is_a_permission_error_that_names_it(fil
         assert os.fspath(root / file) in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inject", [False, True])
 def test_reading_takes_no_lock_and_needs_none(tmp_path, inject):
     """Not one lock call on a file of the dataset, in reader and workers; where each would fail, all is read."""
