@@ -26,19 +26,22 @@ def read_attachments(store: Store) -> Iterator[tuple[str, NDArray[np.uint8]]]:
         file = store.open_shard(number)
         path = store.root / shard.file
         found = 0
+        which = "an attachment"
         try:
             for key, offset, prefix, header in read_headers(file.fd):
                 if key & ATTACHMENT_BIT and key != INFO_KEY:
+                    which = f"attachment {header.name}"
                     start = PREFIX_BYTES + prefix.header_bytes
                     body = read_at(file.fd, prefix.record_bytes - start, offset + start)
                     check_body(header, body)
                     found += 1
+                    which = "an attachment"
                     yield header.name, np.frombuffer(body, np.uint8)
             if found != shard.attachments:  # damaged pages can be those of an earlier, smaller state of the file
                 raise DamageError(f"{found} of them", f"{shard.attachments} as dataset.json says", kind="pages")
         except DamageError as error:
             raise CorruptError(
-                f"{path}: an attachment is damaged or lost ({error}); copy the shard anew, or see what is"
+                f"{path}: {which} is damaged or lost ({error}); copy the shard anew, or see what is"
                 " damaged with fastload verify",
                 shard=shard.file,
             ) from error

@@ -94,3 +94,14 @@ def test_the_columns_that_were_packed_are_stored_by_name(tmp_path):
     picked = fastload.PackedDataset(tmp_path / "d", columns={"points": ("intensity", "x")})[0]["points"]
     raw = np.fromfile(source / bin_of(0), "<f4").reshape(-1, 4)
     assert np.array_equal(picked, raw[:, [3, 0]])
+
+
+def test_half_as_many_labels_are_of_half_the_width_or_of_points_twice_as_wide(tmp_path):
+    """Both readings fit: 24 points with labels of 2 bytes, or 12 points of 8 columns with labels of 4."""
+    write_tree(tmp_path, {"00/000000": 24})
+    (tmp_path / "sequences/00/labels/000000.label").write_bytes(bytes(48))
+    with pytest.raises(SourceError) as caught:
+        fastload.pack(tmp_path, tmp_path / "out", layout="semantickitti")
+    (problem,) = caught.value.problems
+    assert "uint16" in problem.found
+    assert "8 columns" in problem.fix
