@@ -66,8 +66,9 @@ def test_any_flipped_byte_is_noticed(root):
 
 
 def forge(root, values):
-    """A manifest made to do harm: its checksum is right."""
-    (root / "dataset.json").write_text(json.dumps({**values, "checksum": _checksum(values)}))
+    """A manifest made to do harm: its checksum is right, and its spelling."""
+    text = json.dumps({**values, "checksum": _checksum(values)}, indent=1)
+    (root / "dataset.json").write_text(text + "\n")
 
 
 @pytest.fixture
@@ -135,6 +136,17 @@ def test_options_nested_without_end_are_refused(full):
         (full / "dataset.json").write_text(nested)
         with pytest.raises(CorruptError, match=r"dataset\.json"):
             read_manifest(full)
+
+
+def test_a_manifest_that_was_formatted_anew_is_read_and_named_by_verify(full):
+    path = full / "dataset.json"
+    path.write_text(json.dumps(json.loads(path.read_text())))
+    assert len(fastload.PackedDataset(full)) == 4
+    (problem,) = fastload.verify(full).problems
+    assert (problem.shard, problem.kind) == ("dataset.json", "manifest")
+    assert "fastload repair" in problem.fix
+    assert fastload.repair(full).ok
+    assert fastload.verify(full).ok
 
 
 @pytest.mark.parametrize("key", ["points", "source_bytes"])
