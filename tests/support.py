@@ -138,7 +138,7 @@ def write_store(
             for key, (path_there, data) in enumerate(attached.items(), ATTACHMENT_BIT):
                 writer.put(key, encode_record(key, path_there, {"data": np.frombuffer(data, np.uint8)}))
             before = ordered[first - 1].name.encode("utf-8", "surrogateescape") if first else b""
-            writer.put(INFO_KEY, Identity(kind, first, len(group), len(attached), before, more).record())
+            writer.put(INFO_KEY, Identity(kind, first, len(group), 0, len(attached), before, more).record())
         results.append(publish_shard(root, number, schema))
     splits: dict[str, tuple[tuple[int, int], ...]] = {}
     for number, sample in enumerate(ordered):

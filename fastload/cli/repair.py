@@ -75,12 +75,22 @@ def describe(report: RepairReport) -> str:
                 f"{count_of(len(report.problems), 'problem')} left: {report.root}",
             ]
         )
-    written = "would be rebuilt" if report.dry_run else "rebuilt"
-    lines = [f"{written}: {', '.join(report.rebuilt)}" if report.rebuilt else "nothing to rebuild"]
+    tense = "would be " if report.dry_run else ""
+    lines = [f"{tense}rebuilt: {', '.join(report.rebuilt)}" if report.rebuilt else "nothing to rebuild"]
     if report.set_aside:
         lines.append(f"the old ones are kept as: {', '.join(report.set_aside)}")
     if report.dropped:
-        lines.append(f"left out as damaged or lost: {len(report.dropped):,} (listed above)")
+        lines.append(f"{tense}left out as damaged or lost, as listed above: {_count(report.dropped)}")
     count = f"{count_of(report.samples, 'sample')} in {count_of(report.shards, 'shard')}"
     verdict = "ok" if report.ok else f"{count_of(len(report.problems), 'problem')} left"
+    if report.dry_run:
+        verdict = "nothing was written; it would hold" if report.rebuilt else verdict
     return "\n".join([*lines, f"{verdict}: {count}: {report.root}"])
+
+
+def _count(dropped: Sequence[Problem]) -> str:
+    """How many samples were left out, and how much else."""
+    samples = len({problem.index for problem in dropped if problem.index is not None})
+    others = sum(problem.index is None for problem in dropped)
+    parts = [count_of(samples, "sample")] if samples else []
+    return " and ".join([*parts, *([count_of(others, "other thing")] if others else [])])

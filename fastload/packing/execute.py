@@ -165,7 +165,15 @@ def _write_records(
 
 def _identity(plan: Plan, shard: PlannedShard) -> Identity:
     more = shard.number + 1 < len(plan.shards)
-    return Identity(plan.kind, shard.first, len(shard.samples), len(shard.attachments), _name_before(plan, shard), more)
+    return Identity(
+        kind=plan.kind,
+        first=shard.first,
+        samples=len(shard.samples),
+        first_attachment=sum(len(earlier.attachments) for earlier in plan.shards[: shard.number]),
+        attachments=len(shard.attachments),
+        before=_name_before(plan, shard),
+        more=more,
+    )
 
 
 def _name_before(plan: Plan, shard: PlannedShard) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,11 +27,12 @@ class Contents:
     Attributes:
         kind: layout, options, schema, and what was changed on request.
         shards: the shards, in order.
-        rows: the index rows of all samples, in order, in blocks; zeros for a number that was dropped.
-        names: the samples' names; empty for a number that was dropped.
+        rows: the index rows of all samples, in order, in blocks.
+        names: the samples' names.
         splits: for each split its [start, stop) ranges.
         source_bytes: size of the source files that are in the shards.
-        dropped: [start, stop) ranges of numbers that no sample has.
+        dropped: [start, stop) ranges of numbers that no sample has; `rows` and `names` hold what is known of them.
+        origin: the shards as they were packed, where something was left out.
     """
 
     kind: Kind
@@ -41,6 +42,7 @@ class Contents:
     splits: Mapping[str, tuple[Range, ...]]
     source_bytes: int
     dropped: tuple[Range, ...] = ()
+    origin: tuple[ShardEntry, ...] = ()
 
     def side_files(self) -> dict[str, Chunks]:
         """The bytes of index and names, by file name."""
@@ -62,19 +64,30 @@ class Contents:
             splits=self.splits,
             dropped=self.dropped,
             shards=self.shards,
+            origin=self.origin,
             index=files[INDEX_FILE],
             names=(files[NAMES_FILE], files[STARTS_FILE]),
             lossy=self.kind.lossy,
         )
 
+    def _kept_rows(self) -> Iterator[Rows]:
+        """The rows of the samples that are there."""
+        first = 0
+        for rows in self.rows:
+            kept = np.ones(len(rows), bool)
+            for start, stop in self.dropped:
+                kept[max(start - first, 0) : max(stop - first, 0)] = False
+            yield rows[kept] if self.dropped else rows
+            first += len(rows)
+
     def _count_points(self) -> int:
         if ROWS_POINTS not in self.kind.schema.row_groups:
             return 0
-        return sum(int(rows[f"rows_{ROWS_POINTS}"].sum(dtype=np.int64)) for rows in self.rows)
+        return sum(int(rows[f"rows_{ROWS_POINTS}"].sum(dtype=np.int64)) for rows in self._kept_rows())
 
     def _count_present(self) -> dict[str, int]:
         counts = dict.fromkeys(self.kind.schema.names, 0)
-        for rows in self.rows:
+        for rows in self._kept_rows():
             for bit, name in enumerate(counts):
                 counts[name] += int(np.count_nonzero(rows["present"] >> np.uint64(bit) & np.uint64(1)))
         return counts
@@ -113,6 +126,8 @@ def _entries(shards: Sequence[ShardResult]) -> list[ShardEntry]:
     first = 0
     for shard in shards:
         samples = len(shard.rows)
-        entries.append(ShardEntry(shard.file, shard.nbytes, shard.xxh3_128, first, samples, shard.attachments))
+        entries.append(
+            ShardEntry(shard.file, shard.nbytes, shard.xxh3_128, first, samples, shard.attachments, shard.records_xxh3)
+        )
         first += samples
     return entries

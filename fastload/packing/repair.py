@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from fastload.errors import CorruptError, DatasetNotFoundError
-from fastload.packing.diagnose import Diagnosis, diagnose
 from fastload.packing.execute import ProgressCallback
-from fastload.packing.mend import Mended, mend
+from fastload.packing.repairing.diagnose import Diagnosis, diagnose
+from fastload.packing.repairing.mend import Mended, mend
 from fastload.packing.report import RepairReport
+from fastload.schema import Problem
 from fastload.store import fs
 from fastload.store.manifest import MANIFEST_FILE, Manifest, read_manifest
 
@@ -72,7 +75,7 @@ def _usable_manifest(root: Path) -> tuple[Manifest | None, DatasetNotFoundError 
 
 
 def _report(root: Path, found: Diagnosis, done: Mended, *, drop: bool, dry_run: bool, seconds: float) -> RepairReport:
-    problems = (*(() if drop else found.problems), *done.problems)
+    problems = () if drop else found.problems
     return RepairReport(
         root=os.fspath(root),
         ok=not problems,
@@ -81,8 +84,29 @@ def _report(root: Path, found: Diagnosis, done: Mended, *, drop: bool, dry_run: 
         shards=done.shards,
         rebuilt=tuple(done.rebuilt),
         set_aside=tuple(done.set_aside),
-        dropped=found.problems if drop else (),
+        dropped=tuple(_dropped(found)) if drop else (),
         problems=problems,
-        notes=found.notes,
+        notes=(*found.notes, *(() if drop else _note_unread(found))),
         seconds=seconds,
     )
+
+
+def _dropped(found: Diagnosis) -> Iterator[Problem]:
+    """What is left out: the problems, and each sample that is lost with its shard."""
+    named = {problem.index for problem in found.problems}
+    yield from (replace(problem, fix="") for problem in found.problems)
+    for case in found.cases:
+        for number in case.lost:
+            if number not in named:
+                text = "left out with its shard"
+                name = found.old.name(number)
+                yield Problem(None, name, None, text, "", "", kind="lost", shard=case.expected.file, index=number)
+
+
+def _note_unread(found: Diagnosis) -> Iterator[str]:
+    """A file of another size than the manifest says is not read at all: its sound samples are not lost."""
+    for case in found.cases:
+        shard, entry = case.found, case.expected.current
+        if case.loses and shard is not None and entry is not None and shard.nbytes != entry.bytes and case.sound:
+            sound = f"{len(case.sound)} of its {len(case.expected.numbers)} samples are sound"
+            yield f"{shard.file}: {sound}, and can be read once the others are left out (--drop-damaged)"

@@ -26,6 +26,7 @@ TEMP_PREFIX = ".tmp-"
 """Begins the name of every file that is still being written."""
 MAX_NAME_BYTES = 255
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_COPY_BYTES = 4 << 20
 _AMPLE_BYTES = 1 << 30
 """With so much space free, it is not the disk that was full."""
 _CANNOT_SYNC_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
@@ -56,9 +57,9 @@ def publish(path: Path, temp: Path | None = None) -> None:
 
 
 def set_aside(path: Path) -> Path | None:
-    """Give what lies at `path` a second name that ends in `.damaged`, or move it there where links cannot be made.
+    """Give what lies at `path` a second name that ends in `.damaged`. So a file can be replaced without being deleted.
 
-    Gives that name; None where nothing lies at `path`. So a file can be replaced without being deleted.
+    A folder is moved there. Gives that name; None where nothing lies at `path`.
     """
     if not path.is_symlink() and not path.exists():
         return None
@@ -71,10 +72,18 @@ def set_aside(path: Path) -> Path | None:
                 os.link(path, aside, follow_symlinks=False)
             except FileExistsError:
                 continue
-            except OSError:  # a folder, or a file system without links
-                path.rename(aside)
+            except OSError:
+                if path.is_symlink() or not path.is_file():
+                    path.rename(aside)
+                else:  # a file system without links: a copy, so that at no instant nothing lies at `path`
+                    _copy(path, aside)
             return aside
     raise AssertionError("the numbers never end")
+
+
+def _copy(path: Path, to: Path) -> None:
+    with path.open("rb") as source:
+        write_atomic(to, iter(lambda: source.read(_COPY_BYTES), b""))
 
 
 def write_atomic(

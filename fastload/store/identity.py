@@ -3,13 +3,15 @@
 It lies in the record with the key `INFO_KEY`, in the header's `meta`:
 
 - `layout`, `options`, `schema`, `lossy`: as in the manifest
-- `first`, `samples`, `attachments`: number of its first sample, and how many of both it holds
+- `first`, `samples`: number of its first sample, and how many it holds
+- `first_attachment`, `attachments`: the same of attachments, whose keys are their numbers with the top bit set
 - `before`: name of the sample before its first (bytes, empty for none), so that a shard of another dataset is noticed
 - `more`: whether another shard follows, so that a lost last shard is missed
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +27,7 @@ _TYPES: Mapping[str, type] = {
     "lossy": list,
     "first": int,
     "samples": int,
+    "first_attachment": int,
     "attachments": int,
     "before": bytes,
     "more": bool,
@@ -56,6 +59,7 @@ class Identity:
         kind: what it has in common with the dataset's other shards.
         first: number of its first sample.
         samples: how many samples it holds.
+        first_attachment: number of its first attachment.
         attachments: how many attachments it holds.
         before: name of the sample before its first; empty where there is none.
         more: whether another shard follows.
@@ -64,6 +68,7 @@ class Identity:
     kind: Kind
     first: int
     samples: int
+    first_attachment: int
     attachments: int
     before: bytes
     more: bool
@@ -81,6 +86,7 @@ class Identity:
             "lossy": list(self.kind.lossy),
             "first": self.first,
             "samples": self.samples,
+            "first_attachment": self.first_attachment,
             "attachments": self.attachments,
             "before": self.before,
             "more": self.more,
@@ -90,15 +96,17 @@ class Identity:
     def from_meta(cls, meta: Mapping[str, Any]) -> Identity:
         """What a record's `meta` says. Raises `DamageError` for anything that `to_meta` does not give."""
         wrong = [name for name, kind in _TYPES.items() if type(meta.get(name)) is not kind]
-        counts = [meta.get(name) for name in ("first", "samples", "attachments")]
+        counts = [meta.get(name) for name, kind in _TYPES.items() if kind is int]
         if wrong or not all(isinstance(count, int) and 0 <= count < 2**63 for count in counts):
             found = f"an info record without, or with wrong, {', '.join(wrong) or 'counts'}"
             raise DamageError(found, f"{', '.join(_TYPES)}", kind="header")
         if not all(isinstance(text, str) for text in meta["lossy"]):
             raise DamageError("lossy that is not texts", "texts", kind="header")
         try:
+            json.dumps(meta["options"])
             schema = Schema.from_json(meta["schema"])
-        except SchemaError as error:
-            raise DamageError(f"a schema that cannot be ({error})", "a schema", kind="header") from error
+        except (SchemaError, TypeError, ValueError, RecursionError) as error:
+            found = f"a schema or options that cannot be ({error})"
+            raise DamageError(found, "those of a dataset", kind="header") from error
         kind = Kind(meta["layout"], meta["options"], schema, tuple(meta["lossy"]))
-        return cls(kind, meta["first"], meta["samples"], meta["attachments"], meta["before"], meta["more"])
+        return cls(kind, *(meta[name] for name in list(_TYPES)[4:]))

@@ -31,11 +31,12 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True)
 class ShardEntry(FileEntry):
-    """A shard: number of its first sample, how many samples and attachments it holds."""
+    """A shard: number of its first sample, how many samples and attachments it holds, and a digest of those."""
 
     first: int
     samples: int
     attachments: int
+    records_xxh3: str
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Manifest:
         splits: for each split its [start, stop) ranges of sample numbers.
         dropped: ranges of numbers that no sample has: damaged ones, left out by `fastload repair` on request.
         shards: the shards, in order.
+        origin: the shards as they were packed, where a repair left something out; so that what was left out is known
+            when it is found again. Size 0 and digests "" where they are unknown.
         index: the index file.
         names: `names.bin` and `names.npy`.
         lossy: what was changed on request, one sentence each.
@@ -68,6 +71,7 @@ class Manifest:
     splits: Mapping[str, tuple[Range, ...]]
     dropped: tuple[Range, ...]
     shards: tuple[ShardEntry, ...]
+    origin: tuple[ShardEntry, ...]
     index: BlockEntry
     names: tuple[BlockEntry, BlockEntry]
     lossy: tuple[str, ...] = field(default=())
@@ -118,6 +122,7 @@ class Manifest:
             "splits": {split: [list(part) for part in parts] for split, parts in self.splits.items()},
             "dropped": [list(part) for part in self.dropped],
             "shards": [asdict(shard) for shard in self.shards],
+            "origin": [asdict(shard) for shard in self.origin],
             "index": _entry_json(self.index),
             "names": [_entry_json(entry) for entry in self.names],
             "lossy": list(self.lossy),
@@ -207,6 +212,7 @@ def _from_json(values: Mapping[str, Any]) -> Manifest:
         splits=splits,
         dropped=tuple((start, stop) for start, stop in values["dropped"]),
         shards=tuple(ShardEntry(**entry) for entry in values["shards"]),
+        origin=tuple(ShardEntry(**entry) for entry in values["origin"]),
         index=_block_entry(values["index"]),
         names=(first, second),
         lossy=tuple(values["lossy"]),
@@ -226,12 +232,18 @@ def check_manifest(manifest: Manifest) -> None:
         ValueError: numbers that cannot be right together, or files outside the dataset.
     """
     counts = [manifest.samples, manifest.points, manifest.source_bytes, *manifest.present.values()]
-    entries = [manifest.index, *manifest.names, *manifest.shards]
+    shards = [*manifest.shards, *manifest.origin]
+    entries = [manifest.index, *manifest.names, *shards]
     counts += [entry.bytes for entry in entries]
-    counts += [n for shard in manifest.shards for n in (shard.first, shard.samples, shard.attachments)]
+    counts += [n for shard in shards for n in (shard.first, shard.samples, shard.attachments)]
     if not all(isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 2**63 for count in counts):
         raise ValueError("a count that is no whole number from 0 to 2**63")
-    texts = [manifest.layout, *manifest.lossy, *(entry.xxh3_128 for entry in entries)]
+    texts = [
+        manifest.layout,
+        *manifest.lossy,
+        *(entry.xxh3_128 for entry in entries),
+        *(shard.records_xxh3 for shard in shards),
+    ]
     if not all(isinstance(text, str) for text in texts) or not isinstance(manifest.options, dict):
         raise ValueError("layout, options, lossy or a digest of a wrong type")
     if [entry.file for entry in entries[:3]] != [INDEX_FILE, NAMES_FILE, STARTS_FILE]:
@@ -249,13 +261,21 @@ def check_manifest(manifest: Manifest) -> None:
 
 
 def _check_shards(manifest: Manifest) -> None:
-    """The shards hold, one after the other, all the numbers that were not dropped."""
-    kept = iter(manifest.kept)
-    start, stop = next(kept, (0, 0))
-    for shard in manifest.shards:
+    """The shards hold, one after the other, all the numbers that were not dropped; those as packed held all."""
+    for shard in (*manifest.shards, *manifest.origin):
         folder, _, name = shard.file.partition("/")
         if folder != SHARDS_FOLDER or not is_shard_name(name):
             raise ValueError(f"shard {shard.file!r} lies outside {SHARDS_FOLDER}/, or is not called 00000.lmdb, ...")
+    end = 0
+    for shard in manifest.origin:
+        if shard.first != end:
+            raise ValueError(f"{shard.file} began with sample {shard.first}; {end} came next")
+        end += shard.samples
+    if manifest.origin and end != manifest.numbers:
+        raise ValueError(f"{end} samples in the shards as packed, {manifest.numbers} in all")
+    kept = iter(manifest.kept)
+    start, stop = next(kept, (0, 0))
+    for shard in manifest.shards:
         if shard.samples and shard.first != start:
             raise ValueError(f"{shard.file} begins with sample {shard.first}; {start} comes next")
         left = shard.samples

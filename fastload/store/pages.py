@@ -79,6 +79,18 @@ def walk(fd: int) -> Iterator[Entry]:
         raise _damage(f"{count} entries", f"{meta.entries} as the file itself says")
 
 
+def read_map_size(fd: int) -> int | None:
+    """The map size that the file was written with, which its meta pages keep; None where both are damaged."""
+    for step in (0, *PAGE_SIZES):
+        data = os.pread(fd, _META_BYTES, step)
+        try:
+            if _read_meta(data) is not None:
+                return int(_META.unpack_from(data, PAGE_HEADER.size)[3])
+        except DamageError:
+            continue
+    return None
+
+
 def _newest_meta(fd: int, size: int) -> _Meta:
     first = _read_meta(os.pread(fd, _META_BYTES, 0))
     if first is not None:

@@ -8,6 +8,7 @@ exchanged, also while it is in use, is an error that names it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import threading
@@ -40,6 +41,7 @@ _MAX_GAP_BYTES = 4096
 """Fields this near to each other are read in one call, the bytes between into a scratch buffer."""
 _MAX_BUFFERS = 512
 """Buffers a `preadv` call; the kernel takes 1,024."""
+_NO_FILE = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR)
 Segment = tuple[int, Any]
 """A file offset relative to the record, and the writable buffer for the bytes there."""
 
@@ -187,7 +189,9 @@ class Store:
 
         try:
             return TABLE.get((*self._key, number), path, check_size)
-        except FileNotFoundError as error:
+        except OSError as error:
+            if error.errno not in _NO_FILE:
+                raise
             raise CorruptError(
                 f"{path}: the shard is missing; copy it anew, or pack the dataset again", shard=shard.file
             ) from error

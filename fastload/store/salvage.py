@@ -23,6 +23,9 @@ from fastload.store.record import (
 )
 
 _CHUNK_BYTES = 4 << 20
+_RETRY_BYTES = 64 << 10
+_BUDGET = 8
+"""Headers are checked up to this many times the file's size in all: marks made to do harm would claim far more."""
 
 
 def find_records(fd: int) -> Iterator[tuple[pages.Entry, Prefix, Header]]:
@@ -33,26 +36,38 @@ def find_records(fd: int) -> Iterator[tuple[pages.Entry, Prefix, Header]]:
     one on a page that it no longer uses; both are given.
     """
     size = os.fstat(fd).st_size
+    budget = _BUDGET * size
     base = position = 0
-    while base < size and (data := os.pread(fd, _CHUNK_BYTES, base)):
+    while base < size and (data := _read_chunk(fd, base)):
         while (at := data.find(MAGIC, position - base)) >= 0:
             start = base + at
-            found = _read_head(fd, start, size)
             position = start + 1
-            if found is not None:
-                prefix, header = found
-                key = prefix.number.to_bytes(KEY_BYTES, "big")
-                yield pages.Entry(key, start, prefix.record_bytes), prefix, header
-                position = start + prefix.record_bytes
+            try:
+                prefix = parse_prefix(
+                    data[at : at + PREFIX_BYTES] if at + PREFIX_BYTES <= len(data) else _head(fd, start)
+                )
+                budget -= prefix.header_bytes
+                if budget < 0 or start + PREFIX_BYTES + prefix.header_bytes > size:
+                    continue
+                header = parse_header(prefix, read_at(fd, prefix.header_bytes, start + PREFIX_BYTES))
+            except (DamageError, OSError):
+                continue
+            yield pages.Entry(prefix.number.to_bytes(KEY_BYTES, "big"), start, prefix.record_bytes), prefix, header
+            position = start + prefix.record_bytes
         base = max(base + max(len(data) - len(MAGIC) + 1, 1), position)
         position = max(position, base)
 
 
-def _read_head(fd: int, start: int, size: int) -> tuple[Prefix, Header] | None:
+def _head(fd: int, start: int) -> bytes:
+    return os.pread(fd, PREFIX_BYTES, start)
+
+
+def _read_chunk(fd: int, base: int) -> bytes:
+    """Bytes of the file from `base` on; zeros where the disk does not give them."""
     try:
-        prefix = parse_prefix(os.pread(fd, PREFIX_BYTES, start))
-        if start + PREFIX_BYTES + prefix.header_bytes > size:
-            return None
-        return prefix, parse_header(prefix, read_at(fd, prefix.header_bytes, start + PREFIX_BYTES))
-    except DamageError:
-        return None
+        return os.pread(fd, _CHUNK_BYTES, base)
+    except OSError:
+        try:
+            return os.pread(fd, _RETRY_BYTES, base)
+        except OSError:
+            return bytes(_RETRY_BYTES)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from fastload.store.record import (
 )
 
 _READ_BYTES = 4 << 20
+_HEAD = struct.Struct("<QQ")
 _HEAD_BYTES = 4096
 """Nearly every record's prefix and header are shorter: one read for both."""
 
@@ -45,6 +47,7 @@ class ShardResult:
         names: the samples' names, in that order.
         points: how many points the samples have in all.
         attachments: how many attachments it holds.
+        records_xxh3: digest of what is in it, wherever in the file: see `digest_records`.
     """
 
     file: str
@@ -54,6 +57,7 @@ class ShardResult:
     names: tuple[bytes, ...]
     points: int
     attachments: int
+    records_xxh3: str
 
 
 def scan_shard(root: Path, file: str, number: int, schema: Schema) -> ShardResult:
@@ -66,11 +70,13 @@ def scan_shard(root: Path, file: str, number: int, schema: Schema) -> ShardResul
     rows: list[tuple[int, ...]] = []
     names: list[bytes] = []
     attachments = 0
+    heads: list[tuple[int, int]] = []
     with (root / file).open("rb", buffering=0) as opened:
         fd = opened.fileno()
         for key, offset, prefix, header in read_headers(fd):
             if key == INFO_KEY:
                 continue
+            heads.append((key, prefix.header_xxh3))
             if key & ATTACHMENT_BIT:
                 attachments += 1
                 continue
@@ -80,7 +86,7 @@ def scan_shard(root: Path, file: str, number: int, schema: Schema) -> ShardResul
         size = os.fstat(fd).st_size
     array = np.array(rows, dtype) if rows else np.empty(0, dtype)
     points = int(array["rows_points"].sum(dtype=np.int64)) if "rows_points" in (dtype.names or ()) else 0
-    return ShardResult(file, size, digest, array, tuple(names), points, attachments)
+    return ShardResult(file, size, digest, array, tuple(names), points, attachments, digest_records(heads))
 
 
 def read_headers(fd: int) -> Iterator[tuple[int, int, Prefix, Header]]:
@@ -128,6 +134,15 @@ def check_contents(fd: int, entry: pages.Entry, prefix: Prefix, header: Header) 
     except DamageError as error:
         found.append(error)
     return found
+
+
+def digest_records(heads: Iterable[tuple[int, int]]) -> str:
+    """xxh3-64 of what a shard holds, hexadecimal: of key and header checksum of each record but the info record.
+
+    The headers hold the checksums of the fields: so it is a digest of all contents, the same wherever in the file
+    they lie, that can be told as long as the records' prefixes can be read.
+    """
+    return xxhash.xxh3_64_hexdigest(b"".join(_HEAD.pack(key, header_xxh3) for key, header_xxh3 in sorted(heads)))
 
 
 def digest_file(fd: int) -> str:

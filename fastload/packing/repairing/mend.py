@@ -6,26 +6,30 @@ that was killed can be run again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fastload.errors import CorruptError, DatasetError
-from fastload.packing.assemble import Part, assemble
-from fastload.packing.diagnose import Case, Diagnosis
-from fastload.packing.examine import Examined, examine_shard
 from fastload.packing.publish import Chunks, Contents, describe
-from fastload.schema import Problem
+from fastload.packing.repairing.assemble import Part, assemble
+from fastload.packing.repairing.by_manifest import is_as_written
+from fastload.packing.repairing.cases import Case
+from fastload.packing.repairing.diagnose import Diagnosis
+from fastload.packing.repairing.examine import Examined, examine_shard
 from fastload.store import fs
-from fastload.store.files import BlockEntry, OpenFile, describe_blocks, read_at
+from fastload.store.files import OpenFile, read_at
 from fastload.store.identity import Identity
+from fastload.store.index import INDEX_FILE
 from fastload.store.manifest import MANIFEST_FILE, ShardEntry, manifest_bytes
-from fastload.store.record import INFO_KEY
+from fastload.store.pages import read_map_size
+from fastload.store.record import ATTACHMENT_BIT, INFO_KEY
 from fastload.store.scan import digest_file
 from fastload.store.shard import ShardWriter, map_bytes
 
 _TEMP_PREFIX = f"{fs.TEMP_PREFIX}repair-"
 """Not the usual temporary files: that of the manifest marks an unfinished pack, whose folder may be cleared."""
-_INFO_BYTES = 1 << 16
+_INFO_BYTES = 1 << 20
 
 
 @dataclass
@@ -37,14 +41,12 @@ class Mended:
         shards: number of its shards.
         rebuilt: files written anew, relative to the dataset's folder.
         set_aside: names under which the files that were replaced still lie there.
-        problems: what turned out to be more than can be mended.
     """
 
     samples: int = 0
     shards: int = 0
     rebuilt: list[str] = field(default_factory=list)
     set_aside: list[str] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
 
 
 def mend(root: Path, found: Diagnosis, *, drop: bool, dry_run: bool) -> Mended:
@@ -66,7 +68,11 @@ def mend(root: Path, found: Diagnosis, *, drop: bool, dry_run: bool) -> Mended:
     if drop and not any(case.sound for case in found.cases):
         raise DatasetError(f"{root}: none of its samples is sound; copy its shards anew, or pack the dataset again")
     mender = _Mender(root, found, done, drop=drop, dry_run=dry_run)
-    parts = [part for case in found.cases if (part := mender.part_of(case)) is not None]
+    parts: list[Part] = []
+    for case in found.cases:
+        end = parts[-1].numbers[-1] + 1 if parts and parts[-1].numbers else parts[-1].entry.first if parts else 0
+        part = mender.part_of(case, end)
+        parts += [part] if part is not None else []
     contents = assemble(found, parts)
     done.samples = len(contents.names) - sum(stop - start for start, stop in contents.dropped)
     done.shards = len(contents.shards)
@@ -80,15 +86,17 @@ def _all_known(found: Diagnosis) -> bool:
         return False
     if found.old.index is not None and found.old.names is not None:
         return True
-    return all(_says_all(case, attachments=found.old.manifest is None) for case in found.cases)
+    return all(_says_all(case) for case in found.cases)
 
 
-def _says_all(case: Case, *, attachments: bool) -> bool:
-    """Whether the header of each sample can be read, and of each attachment where that is asked for."""
-    if case.found is None:
+def _says_all(case: Case) -> bool:
+    """Whether the header can be read of each sample and, where no manifest counts them, of each attachment."""
+    if not case.loses:
+        return True
+    if case.found is None or case.doubt:
         return False
-    samples = set(case.expected.numbers) <= set(case.found.samples)
-    return samples and (not attachments or set(case.expected.attachments) <= set(case.found.attachments))
+    attachments = case.expected.origin is not None or case.found.attachments.keys() >= set(case.expected.attachments)
+    return attachments and case.found.samples.keys() >= set(case.lost)
 
 
 class _Mender:
@@ -100,56 +108,54 @@ class _Mender:
         self._done = done
         self._drop = drop
         self._dry_run = dry_run
+        self._moves = False  # whether a dry run would move records to other places
 
-    def part_of(self, case: Case) -> Part | None:
-        """A shard as the mended dataset has it, its file made anew where needed; None: it has nothing for it."""
-        old, entry = case.found, case.expected.entry
-        if self._drop and not (case.sound or case.sound_attachments):
+    def part_of(self, case: Case, end: int) -> Part | None:
+        """A shard as the mended dataset has it, its file made anew where needed; None: it has nothing for it.
+
+        `end` is the number after the samples before it.
+        """
+        expected = case.expected
+        numbers = case.sound if self._drop else sorted({*case.sound, *case.lost})
+        attachments = len(case.sound_attachments) + (0 if self._drop else case.lost_attachments)
+        if not numbers and not attachments:
             return None
-        if old is None or not self._is_to_be_made_anew(case):
-            return self._part(case, old)
+        first = numbers[0] if numbers else end
+        if case.found is None or (case.loses and not self._drop):
+            entry = expected.current or _entry(case.found, first, len(numbers), attachments)
+            return Part(case, replace(entry, first=first), case.found, numbers)
+        if not self._is_to_be_made_anew(case):
+            return Part(case, _entry(case.found, first, len(numbers), attachments), case.found, numbers)
         if self._dry_run:
-            self._done.rebuilt.append(case.expected.file)
-            return self._part(case, old)
-        path = self._root / case.expected.file
+            self._done.rebuilt.append(expected.file)
+            self._moves |= case.loses
+            known = expected.origin if expected.origin is not None and not case.loses else None
+            entry = known or _entry(case.found, first, len(numbers), attachments)
+            return Part(
+                case, replace(entry, first=first, samples=len(numbers), attachments=attachments), case.found, numbers
+            )
+        shard = self._make_anew(case)
+        return Part(case, _entry(shard, first, len(numbers), attachments), shard, numbers)
+
+    def _is_to_be_made_anew(self, case: Case) -> bool:
+        if case.loses:
+            return case.broken
+        return not case.is_as_written and (case.broken or case.expected.origin is not None)
+
+    def _make_anew(self, case: Case) -> Examined:
+        """Write a shard's sound records to a file of its own, where that is better than what lies there."""
+        old, expected = case.found, case.expected
+        assert old is not None
+        path = self._root / expected.file
         digest = self._write_copy(path, case)
-        if case.is_whole and entry is not None and digest != entry.xxh3_128 and not self._accepts(case):
-            # Its records are sound, yet they do not make the file that was packed: another tool rewrote it, or
-            # it was exchanged.
+        known = [entry.xxh3_128 for entry in (expected.origin, expected.current) if entry is not None]
+        if digest not in known and not case.broken:  # rewritten by another tool, which left nothing damaged
             fs.remove(fs.temporary(path))
-            if case.vouched:
-                return self._part(case, old)
-            self._done.problems.append(_doubt(case))
-            return Part(entry, old, case.expected.numbers)
+            return old
         aside = fs.set_aside(path)
         fs.publish(path)
         self._note(path, aside)
-        return self._part(case, examine_shard(self._root, case.expected.file, self._found.kind.schema))
-
-    def _is_to_be_made_anew(self, case: Case) -> bool:
-        old = case.found
-        assert old is not None
-        damaged = old.pages_damage is not None or old.identity is None
-        if case.is_whole:
-            return not case.is_as_packed and (damaged or case.expected.entry is not None)
-        return self._drop and (damaged or bool(old.damage))
-
-    @staticmethod
-    def _accepts(case: Case) -> bool:
-        """Whether a copy that differs from the file that was packed is better than what lies there."""
-        old = case.found
-        return case.vouched and old is not None and (old.pages_damage is not None or old.identity is None)
-
-    def _part(self, case: Case, shard: Examined | None) -> Part:
-        expected, entry = case.expected, case.expected.entry
-        numbers = case.sound if self._drop else expected.numbers
-        if entry is not None and (shard is None or not (self._drop or case.is_whole)):
-            return Part(entry, shard, numbers)
-        assert shard is not None, "where a shard is missing that no manifest names, nothing is rebuilt"
-        attachments = len(case.sound_attachments if self._drop else expected.attachments)
-        first = numbers[0] if numbers else 0
-        made = ShardEntry(expected.file, shard.nbytes, shard.xxh3_128, first, len(numbers), attachments)
-        return Part(made, shard, numbers)
+        return examine_shard(self._root, expected.file, self._found.kind.schema)
 
     def _write_copy(self, path: Path, case: Case) -> str:
         """Write a shard's sound records to its temporary file. Gives the file's digest."""
@@ -157,7 +163,7 @@ class _Mender:
         assert old is not None
         places = [old.places[key] for key in (*case.sound, *case.sound_attachments)]
         source = OpenFile(path)
-        with ShardWriter(path, map_bytes([*(place.nbytes for place in places), _INFO_BYTES])) as writer:
+        with ShardWriter(path, _map_size(source.fd, [place.nbytes for place in places])) as writer:
             for place in places:
                 data = read_at(source.fd, place.nbytes, place.offset)
                 if len(data) != place.nbytes:
@@ -172,21 +178,25 @@ class _Mender:
         expected = case.expected
         if case.found is not None and case.found.identity is not None:
             return case.found.identity
-        first = (
-            expected.entry.first if expected.entry is not None else next(iter(expected.numbers), self._found.numbers)
+        return Identity(
+            kind=self._found.kind,
+            first=expected.numbers.start,
+            samples=len(expected.numbers),
+            first_attachment=expected.attachments.start & ~ATTACHMENT_BIT,
+            attachments=len(expected.attachments),
+            before=self._name_before(case),
+            more=case is not self._found.cases[-1],
         )
-        more = case is not self._found.cases[-1]
-        before = self._name_before(case) if expected.numbers else b""
-        return Identity(self._found.kind, first, len(expected.numbers), len(expected.attachments), before, more)
 
     def _name_before(self, case: Case) -> bytes:
-        number = case.expected.numbers[0] - 1
+        number = case.expected.numbers.start - 1
+        if not case.expected.numbers or number < 0:
+            return b""
         for other in self._found.cases:
             sample = other.found.samples.get(number) if other.found is not None else None
             if sample is not None:
                 return sample.name
-        names = self._found.old.names
-        return names.raw(number) if names is not None and number >= 0 else b""
+        return self._found.old.names.raw(number) if self._found.old.names is not None else b""
 
     def write_side_files(self, contents: Contents) -> None:
         """Write index, names and manifest, those that are not there as they should be."""
@@ -195,19 +205,14 @@ class _Mender:
         files[MANIFEST_FILE] = [manifest_bytes(contents.manifest(described))]
         described |= describe({MANIFEST_FILE: files[MANIFEST_FILE]})
         for file, chunks in files.items():
-            if self._is_there(described[file]):
+            moved = self._moves and file in (INDEX_FILE, MANIFEST_FILE)
+            if is_as_written(self._root, described[file]) and not moved:
                 continue
             if self._dry_run:
                 self._done.rebuilt.append(file)
                 continue
             path = self._root / file
             self._note(path, fs.replace_keeping(path, chunks, path.with_name(_TEMP_PREFIX + file)))
-
-    def _is_there(self, entry: BlockEntry) -> bool:
-        try:
-            return describe_blocks(self._root, entry.file) == entry
-        except (FileNotFoundError, CorruptError):
-            return False
 
     def _note(self, path: Path, aside: Path | None) -> None:
         """Remember that a file was replaced, and the name that the old one keeps."""
@@ -216,10 +221,12 @@ class _Mender:
             self._done.set_aside.append(aside.relative_to(self._root).as_posix())
 
 
-def _doubt(case: Case) -> Problem:
-    return Problem(
-        None, None, None, "records that are sound, but not the file that was packed, and no index tells whose they are",
-        "the file with the digest by dataset.json",
-        "copy it anew; or, where it is surely this dataset's, move dataset.json away: then the shards alone count",
-        kind="digest", shard=case.expected.file,
-    )  # fmt: skip
+def _map_size(fd: int, record_bytes: Sequence[int]) -> int:
+    """The map size to write a copy with: LMDB keeps it in the file, so the same makes the same file."""
+    same = read_map_size(fd)
+    return same if same is not None and sum(record_bytes) < same < 1 << 46 else map_bytes([*record_bytes, _INFO_BYTES])
+
+
+def _entry(shard: Examined | None, first: int, samples: int, attachments: int) -> ShardEntry:
+    assert shard is not None, "where a shard is missing that no manifest names, nothing is rebuilt"
+    return ShardEntry(shard.file, shard.nbytes, shard.xxh3_128, first, samples, attachments, shard.records_xxh3)

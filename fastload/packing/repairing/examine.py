@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from fastload.oserrors import raise_if_exhausted
 from fastload.schema import Schema
 from fastload.store import pages
-from fastload.store.files import OpenFile, explain_read_error
+from fastload.store.files import OpenFile
 from fastload.store.identity import Identity
 from fastload.store.index import make_row
-from fastload.store.record import ATTACHMENT_BIT, INFO_KEY, DamageError, Header, Prefix
+from fastload.store.record import (
+    ATTACHMENT_BIT,
+    INFO_KEY,
+    PREFIX_BYTES,
+    DamageError,
+    Header,
+    Prefix,
+    parse_prefix,
+)
 from fastload.store.salvage import find_records
-from fastload.store.scan import check_contents, digest_file, read_head
+from fastload.store.scan import check_contents, digest_file, digest_records, read_head
 from fastload.units import count_of
 
 
@@ -47,6 +58,7 @@ class Examined:
         places: where each record lies that can be read, by key.
         samples: the samples whose headers can be read, by number.
         attachments: sizes of the attachments whose headers can be read, by key.
+        heads: the header checksum of each record whose prefix can be read, by key.
         damage: the damaged records, by key.
     """
 
@@ -58,7 +70,13 @@ class Examined:
     places: dict[int, pages.Entry] = field(default_factory=dict)
     samples: dict[int, Sample] = field(default_factory=dict)
     attachments: dict[int, int] = field(default_factory=dict)
+    heads: dict[int, int] = field(default_factory=dict)
     damage: dict[int, Damaged] = field(default_factory=dict)
+
+    @property
+    def records_xxh3(self) -> str:
+        """Digest of what is in it, as `digest_records` gives it."""
+        return digest_records((key, head) for key, head in self.heads.items() if key != INFO_KEY)
 
     def is_sound(self, key: int) -> bool:
         """Whether the record with this key is there, undamaged."""
@@ -77,22 +95,15 @@ def examine_shard(root: Path, file: str, schema: Schema, tell: Callable[[int], N
     Raises:
         FileNotFoundError: there is none.
         CorruptError: something else than a regular file.
-        DatasetError: the disk does not let it be read.
+        OSError: it cannot be opened.
     """
-    opened = OpenFile(root / file)
-    try:
-        return _Examiner(opened, file, schema, tell).run()
-    except OSError as error:
-        raise explain_read_error(error, root / file, "the shard") from error
+    return _Examiner(OpenFile(root / file), file, schema, tell).run()
 
 
 def read_identity(root: Path, file: str) -> Identity | None:
     """What a shard says of itself; None where that cannot be read. Raises as `examine_shard`."""
     opened = OpenFile(root / file)
-    try:
-        return next(filter(None, _identities(opened.fd)), None)
-    except OSError as error:
-        raise explain_read_error(error, root / file, "the shard") from error
+    return next(filter(None, _identities(opened.fd)), None)
 
 
 def _identities(fd: int) -> Iterator[Identity | None]:
@@ -100,8 +111,8 @@ def _identities(fd: int) -> Iterator[Identity | None]:
         for entry in pages.walk(fd):
             if int.from_bytes(entry.key, "big") == INFO_KEY:
                 yield _identity(read_head(fd, entry)[1])
-    except DamageError:
-        pass
+    except (DamageError, OSError) as error:
+        _as_damage(error)
     for _, prefix, header in find_records(fd):
         if prefix.number == INFO_KEY:
             yield _identity(header)
@@ -111,18 +122,19 @@ class _Examiner:
     """Reads one shard: through its pages and, where those mislead, by the records' own marks."""
 
     def __init__(self, opened: OpenFile, file: str, schema: Schema, tell: Callable[[int], None] | None) -> None:
+        self._file = opened  # open as long as it is read
         self._fd = opened.fd
         self._schema = schema
         self._tell = tell
-        self._shard = Examined(file, opened.size, digest_file(opened.fd))
+        self._shard = Examined(file, opened.size, _digest(opened.fd))
 
     def run(self) -> Examined:
         shard = self._shard
         try:
             for entry in pages.walk(self._fd):
                 self._read(entry)
-        except DamageError as error:
-            shard.pages_damage = error
+        except (DamageError, OSError) as error:
+            shard.pages_damage = _as_damage(error)
         unread = any(key not in shard.places for key in shard.damage)
         # Each shard ends with its info record: pages that do not lead to it may be those of an earlier commit.
         if shard.pages_damage is not None or shard.identity is None or unread:
@@ -133,8 +145,12 @@ class _Examiner:
         key = int.from_bytes(entry.key, "big")
         try:
             self._take(key, entry, *read_head(self._fd, entry))
-        except DamageError as error:
-            self._shard.damage[key] = Damaged(None, (error,))
+        except (DamageError, OSError) as error:
+            self._shard.damage[key] = Damaged(None, (_as_damage(error),))
+            with contextlib.suppress(DamageError, OSError):
+                prefix = parse_prefix(os.pread(self._fd, PREFIX_BYTES, entry.offset))
+                if prefix.number == key:
+                    self._shard.heads[key] = prefix.header_xxh3
 
     def _salvage(self) -> None:
         """Look for the records that the pages did not lead to."""
@@ -159,7 +175,11 @@ class _Examiner:
     def _take(self, key: int, entry: pages.Entry, prefix: Prefix, header: Header) -> None:
         """Add a record to what its shard holds, with what is wrong with it."""
         shard = self._shard
-        errors = check_contents(self._fd, entry, prefix, header)
+        try:
+            errors = check_contents(self._fd, entry, prefix, header)
+        except OSError as error:
+            errors = [_as_damage(error)]
+        shard.heads[key] = prefix.header_xxh3
         try:
             self._sort_in(key, entry, prefix, header)
             shard.places[key] = entry
@@ -180,6 +200,25 @@ class _Examiner:
             self._shard.samples[key] = Sample(row, name, header.split, source_bytes)
             if self._tell is not None:
                 self._tell(entry.nbytes)
+
+
+def _digest(fd: int) -> str:
+    """The digest of a file; "" where the disk does not give all of it."""
+    try:
+        return digest_file(fd)
+    except OSError as error:
+        _as_damage(error)
+        return ""
+
+
+def _as_damage(error: Exception) -> DamageError:
+    """A read that the disk refused is damage like any other. Raises `ResourceError` where it is not the disk."""
+    if isinstance(error, DamageError):
+        return error
+    if isinstance(error, OSError):
+        raise_if_exhausted(error, "a shard")
+    found = getattr(error, "strerror", None) or str(error)
+    return DamageError(f"bytes that cannot be read ({found})", "a readable file", kind="unreadable")
 
 
 def _identity(header: Header) -> Identity | None:

@@ -1,0 +1,1 @@
+"""The steps of `fastload.repair`: examine each shard, diagnose the dataset, mend it."""
