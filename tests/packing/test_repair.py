@@ -1,10 +1,12 @@
 """Repair: what can be rebuilt comes back byte for byte; what cannot is named, and left out only when asked."""
 
+import errno
 import itertools
 import json
 import os
 import shutil
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +21,8 @@ from fastload.errors import CorruptError, DatasetError, DatasetNotFoundError, Lo
 from fastload.store import fs
 from fastload.store.identity import Identity
 from fastload.store.manifest import read_manifest, write_manifest
-from fastload.store.record import INFO_KEY, encode_record
+from fastload.store.record import INFO_KEY, MAGIC, PREFIX, encode_record
+from fastload.store.salvage import find_records
 from tests.support import run_python, samples_of, schemas, tree_bytes, write_store, write_tree
 
 SIDE_FILES = ("dataset.json", "index.npy", "names.bin", "names.npy")
@@ -579,3 +582,167 @@ def test_a_killed_repair_can_be_run_again(dataset, sound):
         assert run_python(code, dataset, delay).returncode in (0, -9)
     assert fastload.repair(dataset, drop_damaged=True).ok
     assert_holds(dataset, sound, {name})
+
+
+def drop_side_files(root: Path) -> None:
+    for file in SIDE_FILES:
+        (root / file).unlink()
+
+
+@pytest.mark.parametrize("error", [errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK])
+@pytest.mark.parametrize("then", [None, "fsync", "replace"])
+def test_without_links_what_is_replaced_is_copied(dataset, sound, monkeypatch, error, then):
+    """At no instant nothing lies under a shard's name, also where a later step fails."""
+    shard = dataset / "shards/00000.lmdb"
+    flip(shard, 4096)
+    damaged = shard.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", lambda *a, **k: (_ for _ in ()).throw(OSError(error, os.strerror(error))))
+        if then == "fsync":
+            patch.setattr(fs, "publish", lambda *a: (_ for _ in ()).throw(OSError(errno.EIO, "no")))
+        if then == "replace":
+            patch.setattr(fs, "set_aside", kill_after(fs.set_aside))
+        if then is None:
+            assert fastload.repair(dataset).ok
+        else:
+            with pytest.raises((OSError, KeyboardInterrupt)):
+                fastload.repair(dataset)
+            assert shard.read_bytes() == damaged
+    assert fastload.repair(dataset).ok
+    assert shard.read_bytes() == (sound / "shards/00000.lmdb").read_bytes()
+    kept = [path.read_bytes() for path in (dataset / "shards").glob("00000.lmdb.damaged*")]
+    assert damaged in kept or then == "fsync"
+
+
+def kill_after(function):
+    def killed(*arguments):
+        function(*arguments)
+        raise KeyboardInterrupt
+
+    return killed
+
+
+def test_a_shard_in_doubt_stays_in_doubt(dataset, sound, tmp_path):
+    """Same names, counts and sizes, other values, and no index to tell: not taken, however often it is tried."""
+    other = other_dataset(tmp_path)
+    shutil.copy(other / "shards/00000.lmdb", dataset / "shards/00000.lmdb")
+    (dataset / "index.npy").unlink()
+    before = tree_bytes(dataset)
+    for _ in range(2):
+        report = fastload.repair(dataset)
+        assert not report.ok
+        assert "move dataset.json away" in report.problems[0].fix
+        assert tree_bytes(dataset) == before
+    entry = read_manifest(sound).shards[0]
+    lost = set(list(fastload.PackedDataset(sound).names)[: entry.samples])
+    for drop in (True, False, True):
+        assert fastload.repair(dataset, drop_damaged=drop).ok
+        assert_holds(dataset, sound, lost)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("with_index", [False, True])
+def test_a_foreign_shard_that_was_left_out_stays_out(dataset, sound, tmp_path, damaged, with_index):
+    other = other_dataset(tmp_path)
+    shutil.copy(other / "shards/00000.lmdb", dataset / "shards/00000.lmdb")
+    if damaged:
+        offset, _ = place_of(dataset / "shards/00000.lmdb", 1)
+        flip(dataset / "shards/00000.lmdb", offset + 40)
+    if not with_index:
+        (dataset / "index.npy").unlink()
+    lost = set(list(fastload.PackedDataset(sound).names)[: read_manifest(sound).shards[0].samples])
+    for drop in (True, False, True):
+        assert fastload.repair(dataset, drop_damaged=drop).ok
+        assert_holds(dataset, sound, lost)
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_shards_under_each_others_names_are_to_be_renamed(dataset, drop):
+    one, two = dataset / "shards/00000.lmdb", dataset / "shards/00001.lmdb"
+    one.rename(dataset / "one")
+    two.rename(one)
+    (dataset / "one").rename(two)
+    before = tree_bytes(dataset)
+    with pytest.raises(DatasetError, match=r"00000\.lmdb says that it is shards/00001\.lmdb.*right names"):
+        fastload.repair(dataset, drop_damaged=drop)
+    drop_side_files(dataset)
+    with pytest.raises(DatasetError):
+        fastload.repair(dataset, drop_damaged=drop)
+    assert {file: data for file, data in before.items() if file.startswith("shards/")} == tree_bytes(dataset)
+
+
+@pytest.mark.parametrize("name", ["20231201.lmdb", "99999999999999999999999.lmdb", "00003.lmdb.bak", "3.lmdb"])
+@pytest.mark.parametrize("with_manifest", [True, False])
+def test_files_beside_the_shards_are_named_and_left_alone(dataset, sound, name, with_manifest):
+    shutil.copy(dataset / "shards/00001.lmdb", dataset / "shards" / name)
+    if not with_manifest:
+        drop_side_files(dataset)
+    report = fastload.repair(dataset)
+    assert report.ok
+    assert any(name in note for note in report.notes)
+    assert (dataset / "shards" / name).exists()
+    assert {file: tree_bytes(dataset)[file] for file in tree_bytes(sound)} == tree_bytes(sound)
+
+
+@pytest.mark.parametrize("with_manifest", [True, False])
+def test_a_bad_sector_costs_what_lies_on_it(dataset, sound, monkeypatch, with_manifest):
+    name = "sequences/00/velodyne/000001"
+    info = fastload.PackedDataset(dataset).info(1)
+    offset, value = place_of(dataset / info.shard, 1)
+    sector = range(offset + len(value) // 2, offset + len(value) // 2 + 512)
+    inode = (dataset / info.shard).stat().st_ino
+    if not with_manifest:
+        drop_side_files(dataset)
+
+    def refuse(real, start, length, fd):
+        if os.fstat(fd).st_ino == inode and start < sector.stop and sector.start < start + length:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def pread(fd, length, start, real=os.pread):
+        refuse(real, start, length, fd)
+        return real(fd, length, start)
+
+    def preadv(fd, buffers, start, real=os.preadv):
+        refuse(real, start, sum(map(len, buffers)), fd)
+        return real(fd, buffers, start)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", pread)
+        patch.setattr(os, "preadv", preadv)
+        patch.setattr("fastload.store.salvage._CHUNK_BYTES", 4096)
+        patch.setattr("fastload.store.salvage._RETRY_BYTES", 4096)
+        report = fastload.repair(dataset)
+        assert not report.ok
+        assert {problem.index for problem in report.problems} == {1}
+        assert "cannot be read" in report.problems[0].found
+        report = fastload.repair(dataset, drop_damaged=True)
+    assert report.ok
+    assert_holds(dataset, sound, {name})
+
+
+@pytest.mark.parametrize(
+    "change", [{"samples": 2**40}, {"attachments": 2**40}, {"first": 2**30}, {"options": {"a": b"x"}}]
+)
+def test_numbers_made_to_do_harm_are_refused_at_once(tmp_path, monkeypatch, change):
+    to_meta = Identity.to_meta
+    with monkeypatch.context() as patch:
+        patch.setattr(Identity, "to_meta", lambda self: {**to_meta(self), **change})
+        fastload.pack(write_tree(tmp_path / "source", {"00/000000": 5, "00/000001": 6}), tmp_path / "d")
+    drop_side_files(tmp_path / "d")
+    for drop in (False, True):
+        with pytest.raises(DatasetError):
+            fastload.repair(tmp_path / "d", drop_damaged=drop)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [MAGIC * (1 << 18), PREFIX.pack(MAGIC, 1, 0, 1, (1 << 20) - 48, 1 << 20, 0) * (1 << 15)],
+    ids=["marks", "prefixes of large headers"],
+)
+def test_marks_made_to_do_harm_are_looked_through_in_time(tmp_path, content):
+    path = tmp_path / "shard"
+    path.write_bytes(content)
+    started = time.monotonic()
+    with path.open("rb") as file:
+        assert list(find_records(file.fileno())) == []
+    assert time.monotonic() - started < 20

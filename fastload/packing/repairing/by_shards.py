@@ -8,14 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from fastload.errors import DatasetError
-from fastload.packing.repairing.cases import GET_BACK, Case, Expected
+from fastload.packing.repairing.cases import GET_BACK, MAX_MISSING, Case, Expected
 from fastload.packing.repairing.examine import Examined
 from fastload.schema import Problem
 from fastload.store.record import ATTACHMENT_BIT, INFO_KEY
 from fastload.store.shard import shard_file
 
-_MAX_MISSING = 1_000_000
-"""Samples or shards that may be missing in a row: more are a number that is no number of this dataset."""
 _TWO_DATASETS = "shards of two datasets? take out those that do not belong, and run the command again"
 
 
@@ -97,17 +95,17 @@ def _no_keys(attachment: int) -> range:
 
 def _check_place(root: Path, cases: Sequence[Case], expected: Expected, end: int, attachment: int) -> None:
     """See that a shard continues those before it, with a gap at most that can be."""
-    numbers, attachments = expected.numbers, expected.attachments
-    for start, after, what in (
-        (numbers.start, end, "samples"),
-        (attachments.start & ~ATTACHMENT_BIT, attachment, "attachments"),
-    ):
+    places = (
+        (expected.numbers.start, end, "samples"),
+        (expected.attachments.start & ~ATTACHMENT_BIT, attachment, "attachments"),
+    )
+    for start, after, what in places:
         if start < after:
             raise DatasetError(
                 f"{root / expected.file}: holds {what} from number {start} on, as {cases[-1].expected.file} or another"
                 f" before it does: {_TWO_DATASETS}"
             )
-        if start - after > _MAX_MISSING or len(numbers) + len(attachments) > 2**32:
+        if start - after > MAX_MISSING:
             raise DatasetError(
                 f"{root / expected.file}: holds {what} from number {start} on, where {after} comes next: it is damaged,"
                 " or not this dataset's; take it out, and run the command again"

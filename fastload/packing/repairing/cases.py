@@ -17,6 +17,8 @@ _DOUBT = (
     "copy it anew; or, where it is surely this dataset's, move dataset.json away, so that the shards alone count;"
     " or leave it out with drop_damaged=True (--drop-damaged)"
 )
+MAX_MISSING = 10_000_000
+"""More samples or attachments than this are not missing from one shard: such a number is itself damaged, or forged."""
 NameOf = Callable[[int], str | None]
 
 

@@ -23,7 +23,7 @@ from fastload.packing.repairing.by_manifest import (
     slots_of,
 )
 from fastload.packing.repairing.by_shards import cases_by_shards, missing_behind
-from fastload.packing.repairing.cases import Case, problems_of
+from fastload.packing.repairing.cases import MAX_MISSING, Case, problems_of
 from fastload.packing.repairing.examine import Examined, examine_shard, read_identity
 from fastload.schema import Problem
 from fastload.store import fs
@@ -82,6 +82,7 @@ def diagnose(root: Path, manifest: Manifest | None, progress: ProgressCallback |
     old = open_old(root, manifest)
     found = _examine(root, own, kind, manifest, progress)
     cases = cases_by_manifest(old, found) if manifest is not None else cases_by_shards(root, found)
+    _check_counts(root, cases)
     behind = missing_behind(cases) if manifest is None else []
     notes += _note_earlier(manifest)
     problems = [problem for case in cases for problem in problems_of(case, old.name)]
@@ -189,6 +190,17 @@ def _examine(
     total_bytes = sum((root / file).stat().st_size for file in files)
     counter = ProgressCounter("examine", manifest.samples if manifest else 0, total_bytes, progress)
     return {file: examine_shard(root, file, kind.schema, counter.add) for file in files}
+
+
+def _check_counts(root: Path, cases: Sequence[Case]) -> None:
+    for case in cases:
+        wanted = len(case.expected.numbers) + len(case.expected.attachments)
+        there = len(case.found.places) if case.found is not None else 0
+        if wanted - there > MAX_MISSING:
+            raise DatasetError(
+                f"{root / case.expected.file}: {there:,} records, where {wanted:,} should be: what it or"
+                " dataset.json says cannot be right; copy them anew, or pack the dataset again"
+            )
 
 
 def _note_earlier(manifest: Manifest | None) -> list[str]:
