@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import CorruptError
+from fastload.store.advice import advise, advise_pages
 from fastload.store.files import explain_read_error, read_at
 from fastload.store.reader import Store
 from fastload.store.record import ATTACHMENT_BIT, INFO_KEY, PREFIX_BYTES, DamageError, check_body
@@ -40,9 +41,9 @@ def read_attachments(store: Store) -> Iterator[tuple[str, NDArray[np.uint8]]]:
             if found != shard.attachments:  # damaged pages can be those of an earlier, smaller state of the file
                 raise DamageError(f"{found} of them", f"{shard.attachments} as dataset.json says", kind="pages")
         except DamageError as error:
+            what_to_do = advise_pages(store.root) if error.kind == "pages" else advise(path)
             raise CorruptError(
-                f"{path}: {which} is damaged or lost ({error}); copy the shard anew, or see what is"
-                " damaged with fastload verify",
+                f"{path}: {which} is damaged or lost ({error}); {what_to_do}",
                 shard=shard.file,
             ) from error
         except OSError as error:

@@ -16,6 +16,7 @@ import xxhash
 from fastload.errors import CorruptError, DatasetError
 from fastload.oserrors import raise_if_exhausted
 from fastload.regular import NotRegularError, open_descriptor
+from fastload.store.advice import advise
 
 
 class OpenFile:
@@ -33,9 +34,7 @@ class OpenFile:
         try:
             self.fd = open_descriptor(path)
         except (NotRegularError, IsADirectoryError) as error:
-            raise CorruptError(
-                f"{path}: not a regular file; copy the dataset anew, or pack it again", shard=Path(path).name
-            ) from error
+            raise CorruptError(f"{path}: not a regular file; {advise(Path(path))}", shard=Path(path).name) from error
 
     def __del__(self) -> None:
         if self.fd >= 0:
@@ -57,14 +56,14 @@ def open_sized(path: Path, nbytes: int) -> OpenFile:
     try:
         file = OpenFile(path)
     except FileNotFoundError as error:
-        raise CorruptError(f"{path}: missing; copy the dataset anew, or pack it again", shard=path.name) from error
+        raise CorruptError(f"{path}: missing; {advise(path)}", shard=path.name) from error
     except OSError as error:
         raise_if_exhausted(error, path)
         raise
     if file.size != nbytes:
         raise CorruptError(
             f"{path}: {file.size:,} bytes; expected {nbytes:,} as dataset.json says: cut short or exchanged;"
-            " copy the dataset anew, or pack it again",
+            f" {advise(path)}",
             shard=path.name,
         )
     return file
@@ -137,8 +136,7 @@ class CheckedFile:
     def damaged(self, found: str) -> CorruptError:
         """The error for something that is wrong with this file."""
         return CorruptError(
-            f"{self.path}: {found}; damaged, exchanged or cut short; copy the dataset anew, or pack it again",
-            shard=self.path.name,
+            f"{self.path}: {found}; damaged, exchanged or cut short; {advise(self.path)}", shard=self.path.name
         )
 
     def _read(self, nbytes: int, offset: int) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,12 +16,15 @@ from typing import Any
 
 import xxhash
 
-from fastload.errors import CorruptError, DatasetNotFoundError, FastloadError, VersionError
+from fastload.errors import CorruptError, DatasetNotFoundError, VersionError
 from fastload.schema import Schema
 from fastload.store import fs
+from fastload.store.advice import advise
 from fastload.store.files import BLOCK_BYTES, BlockEntry, FileEntry, OpenFile, explain_read_error, read_at
 from fastload.store.index import INDEX_FILE, index_bytes
 from fastload.store.names import NAMES_FILE, STARTS_FILE, starts_bytes_of
+from fastload.store.plain import Types, check_list, check_object, check_type, parse_object
+from fastload.store.record import MAX_RECORD_BYTES
 from fastload.store.shard import SHARDS_FOLDER, is_shard_name
 
 MANIFEST_FILE = "dataset.json"
@@ -164,26 +168,48 @@ def read_manifest(root: Path) -> Manifest:
         raise
     except OSError as error:
         raise explain_read_error(error, path, "the manifest") from error
-    try:
-        values = json.loads(data.decode("ascii"))
-        version = values["format_version"]
-        if values["format"] != FORMAT or not isinstance(version, int):
-            raise ValueError(f"format {values['format']!r}")
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise _damaged(path, f"not a fastload manifest ({type(error).__name__}: {error})") from error
-    if version != FORMAT_VERSION:
+    values = _parse(path, data)
+    version = values["format_version"]
+    # That the checksum is of all other values, written so, holds for every version: only so a flipped bit is told
+    # from a newer format.
+    if not _fits_checksum(values):
+        raise _damaged(path, "its checksum does not fit its text")
+    if version > FORMAT_VERSION:
         raise VersionError(
             f"{path}: format version {version}; this fastload reads version {FORMAT_VERSION};"
             " install a newer fastload to read it"
         )
     try:
-        fits = values.pop("checksum", None) == _checksum(values)
-        manifest = _from_json(values) if fits else None
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, FastloadError) as error:
-        raise _damaged(path, f"not a whole manifest ({type(error).__name__}: {error})") from error
-    if manifest is None:
-        raise _damaged(path, "its checksum does not fit its text")
-    return manifest
+        return _from_json(values)
+    except ValueError as error:
+        raise _damaged(path, f"not a whole manifest ({error})") from error
+    except (RecursionError, ArithmeticError, TypeError, LookupError, AttributeError) as error:  # none is known of
+        raise _damaged(path, "not a whole manifest (values that cannot be right together)") from error
+
+
+def _parse(path: Path, data: bytes) -> dict[str, Any]:
+    """The manifest's values, once they say that they are a manifest's, and of which version."""
+    try:
+        values = parse_object(data)
+        for key in ("format", "format_version"):
+            if key not in values:
+                raise ValueError(f"it has no {key!r}")
+        if values["format"] != FORMAT:
+            raise ValueError(f"its format is {str(values['format'])[:40]!r}; expected {FORMAT!r}")
+        check_type(values["format_version"], int, where="'format_version'")
+        if values["format_version"] < 1:
+            raise ValueError(f"its 'format_version' is {values['format_version']}; expected 1 or more")
+    except ValueError as error:
+        raise _damaged(path, f"not a fastload manifest ({error})") from error
+    return values
+
+
+def _fits_checksum(values: Mapping[str, Any]) -> bool:
+    try:
+        rest = {key: value for key, value in values.items() if key != "checksum"}
+        return bool(values.get("checksum") == _checksum(rest))
+    except RecursionError:
+        return False
 
 
 def is_manifest(root: Path) -> bool:
@@ -198,31 +224,73 @@ def is_manifest(root: Path) -> bool:
         return False
 
 
+_ENTRY_TYPES: Types = {"file": (str,), "bytes": (int,), "xxh3_128": (str,)}
+_BLOCK_TYPES: Types = {**_ENTRY_TYPES, "blocks": (list,)}
+_SHARD_TYPES: Types = {
+    **_ENTRY_TYPES, "first": (int,), "samples": (int,), "attachments": (int,), "records_xxh3": (str,)
+}  # fmt: skip
+_FIELD_TYPES: Types = {
+    "name": (str,), "kind": (str,), "dtype": (str, type(None)), "shape": (list,), "rows": (str, type(None)),
+    "columns": (list,),
+}  # fmt: skip
+_MANIFEST_TYPES: Types = {
+    "format": (str,), "format_version": (int,), "layout": (str,), "options": (dict,), "schema": (list,),
+    "samples": (int,), "points": (int,), "source_bytes": (int,), "present": (dict,), "splits": (dict,),
+    "dropped": (list,), "shards": (list,), "origin": (list,), "index": (dict,), "names": (list,), "lossy": (list,),
+    "checksum": (str,),
+}  # fmt: skip
+
+
 def _from_json(values: Mapping[str, Any]) -> Manifest:
-    first, second = (_block_entry(entry) for entry in values["names"])
-    splits = {split: tuple((start, stop) for start, stop in parts) for split, parts in values["splits"].items()}
+    check_object(values, _MANIFEST_TYPES, "the manifest")
+    names = [_block_entry(entry, "names") for entry in values["names"]]
+    if len(names) != 2:
+        raise ValueError(f"'names' describes {len(names)} files; expected 2")
     manifest = Manifest(
         layout=values["layout"],
         options=values["options"],
-        schema=Schema.from_json(values["schema"]),
+        schema=_schema(values["schema"]),
         samples=values["samples"],
         points=values["points"],
         source_bytes=values["source_bytes"],
         present=values["present"],
-        splits=splits,
-        dropped=tuple((start, stop) for start, stop in values["dropped"]),
-        shards=tuple(ShardEntry(**entry) for entry in values["shards"]),
-        origin=tuple(ShardEntry(**entry) for entry in values["origin"]),
-        index=_block_entry(values["index"]),
-        names=(first, second),
-        lossy=tuple(values["lossy"]),
+        splits={split: _ranges(parts, f"split {split!r}") for split, parts in values["splits"].items()},
+        dropped=_ranges(values["dropped"], "'dropped'"),
+        shards=tuple(_shard_entry(entry, "shards") for entry in values["shards"]),
+        origin=tuple(_shard_entry(entry, "origin") for entry in values["origin"]),
+        index=_block_entry(values["index"], "index"),
+        names=(names[0], names[1]),
+        lossy=check_list(values["lossy"], str, where="'lossy'"),
     )
     check_manifest(manifest)
     return manifest
 
 
-def _block_entry(values: Mapping[str, Any]) -> BlockEntry:
-    return BlockEntry(**{**values, "blocks": tuple(values["blocks"])})
+def _block_entry(values: Any, where: str) -> BlockEntry:
+    entry = check_object(values, _BLOCK_TYPES, f"an entry of {where!r}")
+    return BlockEntry(**{**entry, "blocks": check_list(entry["blocks"], str, where=f"'blocks' of {where!r}")})
+
+
+def _shard_entry(values: Any, where: str) -> ShardEntry:
+    return ShardEntry(**check_object(values, _SHARD_TYPES, f"an entry of {where!r}"))
+
+
+def _ranges(values: Any, where: str) -> tuple[Range, ...]:
+    pairs = [check_list(pair, int, where=f"a range of {where}") for pair in check_list(values, list, where=where)]
+    if not all(len(pair) == 2 for pair in pairs):
+        raise ValueError(f"a range of {where} that is not two whole numbers")
+    return tuple((start, stop) for start, stop in pairs)
+
+
+def _schema(values: list[Any]) -> Schema:
+    for number, value in enumerate(values):
+        where = f"field {number} of the schema"
+        field = check_object(value, _FIELD_TYPES, where)
+        shape = check_list(field["shape"], int, where=f"'shape' of {where}")
+        check_list(field["columns"], str, where=f"'columns' of {where}")
+        if any(not 0 <= size <= MAX_RECORD_BYTES for size in shape) or math.prod(shape) > MAX_RECORD_BYTES:
+            raise ValueError(f"{where} has the shape {shape}, larger than a sample can be")
+    return Schema.from_json(values)
 
 
 def check_manifest(manifest: Manifest) -> None:
@@ -315,14 +383,13 @@ def _explain_missing(root: Path) -> str:
     if fs.temporary(root / MANIFEST_FILE).exists():
         return f"{root}: an unfinished pack ({MANIFEST_FILE} is missing); run the same fastload pack command again"
     if (root / SHARDS_FOLDER).is_dir():
-        return f"{root}: {MANIFEST_FILE} is missing; an incomplete copy of a dataset? copy {MANIFEST_FILE} too"
+        return f"{root}: {MANIFEST_FILE} is missing; an incomplete copy of a dataset? {advise(root / MANIFEST_FILE)}"
     return f"{root}: not a packed dataset ({MANIFEST_FILE} is missing); make one with: fastload pack SRC {root}"
 
 
 def _damaged(path: Path, found: str) -> CorruptError:
     return CorruptError(
-        f"{path}: {found}; the file is damaged or was changed by hand; copy it anew, or pack the dataset again",
-        shard=MANIFEST_FILE,
+        f"{path}: {found}; the file is damaged or was changed by hand; {advise(path)}", shard=MANIFEST_FILE
     )
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import CorruptError
+from fastload.store.advice import advise, advise_sample
 from fastload.store.descriptors import TABLE
 from fastload.store.files import OpenFile, explain_read_error
 from fastload.store.index import Place, open_index, places
@@ -109,7 +110,7 @@ class Store:
             raise CorruptError(
                 f"{self.root / self.manifest.index.file}: row {number} ({self.names[number]}) is damaged: shard"
                 f" {shard}, offset {int(row['offset'])}, {int(row['record_bytes'])} bytes, fields that end at {end};"
-                " copy the file anew, or pack the dataset again",
+                f" {advise(self.root / self.manifest.index.file)}",
                 shard=self.manifest.index.file,
                 sample=self.names[number],
             )
@@ -183,7 +184,7 @@ class Store:
                 found = "cut short" if size < shard.bytes else "exchanged or rewritten"
                 raise CorruptError(
                     f"{path}: {size:,} bytes; expected {shard.bytes:,} as dataset.json says: the shard was {found};"
-                    " copy it anew, or pack the dataset again",
+                    f" {advise(Path(path))}",
                     shard=shard.file,
                 )
 
@@ -192,9 +193,7 @@ class Store:
         except OSError as error:
             if error.errno not in _NO_FILE:
                 raise
-            raise CorruptError(
-                f"{path}: the shard is missing; copy it anew, or pack the dataset again", shard=shard.file
-            ) from error
+            raise CorruptError(f"{path}: the shard is missing; {advise(Path(path))}", shard=shard.file) from error
 
     def _check_head(self, number: int, row: np.void, head: bytearray, whole: bool) -> Header | None:
         """Hold prefix (and, when `whole`, header and name) against the index row."""
@@ -218,7 +217,7 @@ class Store:
         field = f", field {error.field}" if error.field else ""
         return CorruptError(
             f"{self.root / shard}: sample {sample}{field}: {error.found}; expected {error.expected}; the file is"
-            " damaged or exchanged; copy it anew, or see what is damaged with fastload verify",
+            f" damaged or exchanged; {advise_sample(self.root)} (fastload verify lists them)",
             shard=shard,
             sample=sample,
             field=error.field,

@@ -20,7 +20,7 @@ import fastload
 from fastload.errors import CorruptError, DatasetError, DatasetNotFoundError, LockedError, UsageError, VersionError
 from fastload.store import fs
 from fastload.store.identity import Identity
-from fastload.store.manifest import read_manifest, write_manifest
+from fastload.store.manifest import _checksum, read_manifest, write_manifest
 from fastload.store.record import INFO_KEY, MAGIC, PREFIX, encode_record
 from fastload.store.salvage import find_records
 from tests.support import run_python, samples_of, schemas, tree_bytes, write_store, write_tree
@@ -410,8 +410,9 @@ def test_what_cannot_be_repaired_says_so(tmp_path, dataset):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DatasetNotFoundError, match="no shards"):
         fastload.repair(tmp_path / "empty")
-    values = json.loads((dataset / "dataset.json").read_text())
-    (dataset / "dataset.json").write_text(json.dumps({**values, "format_version": 99}))
+    values = {**json.loads((dataset / "dataset.json").read_text()), "format_version": 99}
+    del values["checksum"]
+    (dataset / "dataset.json").write_text(json.dumps({**values, "checksum": _checksum(values)}))
     with pytest.raises(VersionError):
         fastload.repair(dataset, drop_damaged=True)
     for shard in (dataset / "shards").iterdir():
