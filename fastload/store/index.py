@@ -28,6 +28,7 @@ from fastload.store.record import PREFIX_BYTES, DamageError, Header, Prefix, ali
 INDEX_FILE = "index.npy"
 Rows = NDArray[np.void]
 IMAGE_KINDS = ("image", "depth", "mask")
+_MAX_U4 = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ def make_row(schema: Schema, shard: int, offset: int, prefix: Prefix, header: He
     """The index row of a record.
 
     Raises:
-        DamageError: a field that the schema does not have, or that is not as the schema says.
+        DamageError: a field that the schema does not have, or that is not as the schema says; a number that no
+            column of the index holds.
     """
     values = dict.fromkeys(row_dtype(schema).names or (), 0)
     values.update(
@@ -95,10 +97,18 @@ def make_row(schema: Schema, shard: int, offset: int, prefix: Prefix, header: He
         else:
             values[f"bytes_{field.name}"] = item.nbytes
         if field.kind in IMAGE_KINDS:
-            values[f"height_{field.name}"] = int(item.meta.get("height", 0))
-            values[f"width_{field.name}"] = int(item.meta.get("width", 0))
+            values[f"height_{field.name}"] = _small(item.meta.get("height", 0), "height", field)
+            values[f"width_{field.name}"] = _small(item.meta.get("width", 0), "width", field)
     values.update({f"rows_{group}": count for group, count in seen.items()})
     return tuple(values.values())
+
+
+def _small(value: object, what: str, field: Field) -> int:
+    """A number that a record says, once it fits a column of the index."""
+    if type(value) is not int or not 0 <= value <= _MAX_U4:
+        wanted = f"a whole number from 0 to {_MAX_U4:,}"
+        raise DamageError(f"{what} {value!r:.40}", wanted, kind="header", field=field.name)
+    return value
 
 
 def _row_count(field: Field, dtype: str, shape: tuple[int, ...]) -> int:
@@ -107,7 +117,7 @@ def _row_count(field: Field, dtype: str, shape: tuple[int, ...]) -> int:
     if dtype != field.dtype or shape != field.full_shape(count):
         wanted = f"{field.dtype} {field.full_shape(count)}"
         raise DamageError(f"{dtype} {shape}", f"{wanted} by the schema", kind="header", field=field.name)
-    return count
+    return _small(count, "a first dimension of", field)
 
 
 def index_bytes(schema: Schema, samples: int) -> int:
