@@ -161,8 +161,12 @@ class PackedDataset(torch.utils.data.Dataset[Any]):
 
     @property
     def collate(self) -> Collate:
-        """A `Collate` that knows this dataset's schema."""
-        return Collate().bind(self.schema, ignore_index=self.ignore_index)
+        """A `Collate` that knows this dataset's schema and `ignore_index`: joins its samples, with offsets.
+
+        Other forms are bound to the dataset in the same way: `Collate(layout="padded").bind(dataset)` pads labels
+        with its `ignore_index`.
+        """
+        return Collate().bind(self)
 
     def find(self, name: str) -> int:
         """The number in this dataset of the sample called `name`. Raises `SampleError` when there is none."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import itertools
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -41,6 +42,19 @@ LAYOUTS = ("concat", "padded")
 Role = Literal["points", "list", "stack"]
 
 
+@runtime_checkable
+class DescribedDataset(Protocol):
+    """What `Collate.bind` takes from a dataset; `PackedDataset` has both."""
+
+    @property
+    def schema(self) -> Schema:
+        """The fields of its samples."""
+
+    @property
+    def ignore_index(self) -> int | None:
+        """What its label map makes of unknown labels; None: nothing."""
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Collate:
     """Joins a list of samples (dicts) to a `Batch`; a `collate_fn` for torch's DataLoader too.
@@ -50,6 +64,9 @@ class Collate:
     tensors. All others are stacked. Which is which hangs on names, never on shapes, so that a batch of one
     has the layout of any other. uint16 becomes int32, uint32 and uint64 int64; other dtypes stay. Values
     are copied once, and leave the autograd graph behind.
+
+    Padding is zeros, but that of labels (semantic, instance, segment) is the ignore index once it is known:
+    `Collate(layout="padded").bind(dataset)` takes it, and the schema, from the dataset.
 
     Attributes:
         layout: "concat" or "padded".
@@ -61,7 +78,7 @@ class Collate:
 
     Raises:
         UsageError: options that are unknown or contradict each other.
-        CollateError: when called, samples that cannot be joined.
+        CollateError: when called, samples that cannot be joined, or names that neither they nor the schema have.
     """
 
     layout: Literal["concat", "padded"] = "concat"
@@ -83,15 +100,68 @@ class Collate:
         if both:
             raise UsageError(f"{both[0]!r} is in per_point and in lists; expected in one of them; take it out")
 
-    def bind(self, schema: Schema, *, ignore_index: int | None = None) -> Collate:
-        """The same, but for a data set with this schema and this label for ignored points."""
-        return dataclasses.replace(self, schema=schema, ignore_index=ignore_index)
+    def bind(self, schema: Schema | DescribedDataset, *, ignore_index: int | None = None) -> Collate:
+        """The same, but for a data set with this schema and this label for ignored points.
+
+        Args:
+            schema: the fields; or a dataset, of which its `schema` is taken and its `ignore_index`.
+            ignore_index: what labels are padded with; goes before that of a dataset.
+
+        Raises:
+            UsageError: neither a `Schema` nor a dataset that has one.
+        """
+        if isinstance(schema, Schema):
+            return dataclasses.replace(self, schema=schema, ignore_index=ignore_index)
+        if not isinstance(schema, DescribedDataset) or not isinstance(schema.schema, Schema):
+            raise UsageError(
+                f"bind: found {describe(schema)}; expected a PackedDataset (torch's Subset keeps it as .dataset),"
+                " or a Schema"
+            )
+        own = schema.ignore_index if ignore_index is None else ignore_index
+        return dataclasses.replace(self, schema=schema.schema, ignore_index=own)
 
     def __call__(self, samples: Iterable[Sample]) -> Batch:
         """The samples joined to one batch."""
         # The caller's grad and inference modes must not show in the tensors: a worker does not have them.
         with torch.inference_mode(False), torch.no_grad():
-            return self._join(check_samples(samples))
+            found = check_samples(samples)
+            self._check_names(found[0])
+            try:
+                return self._join(found)
+            except CollateError as error:
+                unknown = self._unknown_names(found[0])
+                if not unknown:
+                    raise
+                raise CollateError("; ".join([str(error), *unknown])) from error
+
+    def _check_names(self, sample: Sample) -> None:
+        """Refuse names that are in neither the schema nor the samples: mistyped ones would change the batch's form.
+
+        Without a schema such a name may be that of a field that other samples have.
+        """
+        if self.schema is None:
+            return
+        unknown = self._unknown_names(sample)
+        if unknown:
+            raise CollateError(
+                f"{'; '.join(unknown)}; expected names of fields that the samples or the dataset have; correct them,"
+                " or use a Collate without them here"
+            )
+
+    def _unknown_names(self, sample: Sample) -> list[str]:
+        """For each option with names that neither the sample nor the schema has, a sentence that says so."""
+        in_schema = () if self.schema is None else self.schema.names
+        fields = [name for name in sample if name not in RESERVED_NAMES]
+        lines = []
+        for option, names in (("per_point", self.per_point or ()), ("lists", self.lists)):
+            unknown = [name for name in names if name not in sample and name not in in_schema]
+            if unknown:
+                meant = difflib.get_close_matches(unknown[0], [*fields, *in_schema], 1)
+                lines.append(
+                    f"{option} names {', '.join(map(repr, unknown))}, which the samples lack; they have"
+                    f" {', '.join(fields) or 'no fields'}{f' (did you mean {meant[0]!r}?)' if meant else ''}"
+                )
+        return lines
 
     def _join(self, samples: list[Sample]) -> Batch:
         points = {name: self._arrays(name, samples) for name in samples[0] if self._role(name) == "points"}

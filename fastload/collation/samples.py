@@ -52,11 +52,11 @@ def _check_same_fields(samples: list[Sample]) -> None:
         if not lacking:
             continue
         kept = tuple(key for key in names if key not in RESERVED_NAMES and all(key in sample for sample in samples))
+        read = f"read only what all have (PackedDataset(..., fields={kept!r}))" if kept else "leave it out"
         raise CollateError(
             f"field {name!r}: only {len(samples) - len(lacking)} of {len(samples)} samples have it, not"
-            f" {_list_samples(samples, lacking)}; expected it in all or in none; leave it out"
-            f" (PackedDataset(..., fields={kept!r})), or give each sample one in the transform"
-            f" (an empty array, for example, with Collate(lists=({name!r},)))"
+            f" {_list_samples(samples, lacking)}; expected it in all or in none; {read}, or give each sample one in"
+            f" the transform (an empty array, for example, with Collate(lists=({name!r},)))"
         )
 
 

@@ -214,3 +214,18 @@ def test_a_batch_of_samples_that_a_transform_shares_is_copied(tmp_path):
     batch["points"][:3] = 0
     assert np.array_equal(first["points"], before)
     assert np.array_equal(batch["points"][3:].numpy(), before)
+
+
+def test_padding_of_labels_is_the_ignore_index_of_the_dataset_that_is_bound(tmp_path):
+    """The loss leaves out what it leaves out of the scans; the same function pads the labels of any subset."""
+    write(tmp_path / "d", (5, 0, 3))
+    names = {"labels": {0: "a"}, "learning_map": {0: 0}, "learning_map_inv": {0: 0}, "learning_ignore": {0: False}}
+    label_map = fastload.LabelMap.from_mapping(names, source="made")
+    dataset = PackedDataset(tmp_path / "d", label_map=label_map, ignore_index=255)
+    padded = fastload.Collate(layout="padded").bind(dataset)
+    for chosen in (dataset, dataset.subset([2, 0])):
+        (batch,) = DataLoader(chosen, 3, collate_fn=padded)
+        assert batch["valid"].sum(1).tolist() == batch["length"].tolist() == chosen.counts.tolist()
+        assert batch["semantic"][~batch["valid"]].eq(255).all()
+        assert batch["points"][~batch["valid"]].eq(0).all()
+    assert dataset.collate == fastload.Collate().bind(dataset)

@@ -236,6 +236,58 @@ def test_arguments_win_over_the_schema():
     assert isinstance(batch["velocity"], list)
 
 
+class Described:
+    """A dataset, for all that binding asks of one."""
+
+    schema, ignore_index = SCHEMA, 255
+
+
+@pytest.mark.parametrize("layout", ["concat", "padded"])
+def test_a_dataset_binds_its_schema_and_its_ignore_index(layout):
+    plain = Collate(layout=layout, lists=("pose",))
+    assert plain.bind(Described()) == plain.bind(SCHEMA, ignore_index=255)
+    assert plain.bind(Described(), ignore_index=7) == plain.bind(SCHEMA, ignore_index=7)
+    batch = Collate(layout="padded").bind(Described())(scans(3, 1))
+    assert batch["semantic"][1].tolist() == [65534, 255, 255]
+    assert batch["points"][1, 1:].eq(0).all()
+
+
+@pytest.mark.parametrize("other", [None, 3, "padded", {"schema": SCHEMA}, SCHEMA.fields, [scan(2)]])
+def test_what_is_neither_a_schema_nor_a_dataset_is_not_bound(other):
+    with pytest.raises(UsageError, match=r"(?s)bind: found .*; expected a PackedDataset"):
+        collate.bind(other)
+
+
+MISTYPED = [({"per_point": ("points", "semantics")}, "'semantic'"), ({"lists": ("boxs",)}, "'boxes'")]
+
+
+@pytest.mark.parametrize(("options", "meant"), MISTYPED)
+@pytest.mark.parametrize("counts", [(3,), (3, 3), (3, 2)])
+def test_mistyped_names_are_refused_when_the_schema_is_known(options, meant, counts):
+    """Whatever the sizes: with equal ones the labels would be stacked without a word."""
+    (option, names) = next(iter(options.items()))
+    message = error_of(lambda: Collate(**options).bind(SCHEMA)(scans(*counts)))
+    assert f"{option} names {names[-1]!r}, which the samples lack; they have points, semantic" in message
+    assert f"did you mean {meant}?" in message
+
+
+def test_names_that_only_the_schema_has_are_fine():
+    batch = Collate(per_point=("points", "semantic", "velocity"), lists=("boxes",)).bind(SCHEMA)(scans(3, 2))
+    assert batch["offset"].tolist() == [3, 5]
+
+
+def test_without_a_schema_names_may_be_those_of_other_samples():
+    """One function for scans with labels and without; the names are told where the samples do not fit."""
+    plain = Collate(per_point=("points", "semantic", "heigth"), lists=("boxes",))
+    assert plain(scans(3, 2))["offset"].tolist() == [3, 5]
+    samples = [{**sample, "height": sample["points"][:, 2]} for sample in scans(3, 2)]
+    message = error_of(lambda: plain(samples))
+    assert "field 'height': shapes differ" in message
+    assert "per_point names 'heigth', which the samples lack; they have points, semantic, height" in message
+    assert "did you mean 'height'?" in message
+    assert "lists names 'boxes', which the samples lack" in message
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -477,6 +529,7 @@ def test_a_field_that_only_some_samples_have():
     assert "field 'semantic': only 2 of 3 samples have it, not sample 1 of the batch ('b')" in message
     assert "fields=('points',)" in message
     assert "lists=('semantic',)" in message
+    assert "leave it out" in error_of(lambda: collate([{"a": 1}, {"b": 1}]))
     samples = [{"a": 1}] + [{"a": 1, "b": 2}] * 2 + [{"a": 1}] * 20
     assert "sample 9 of the batch and 13 more" in error_of(lambda: collate(samples))
 
