@@ -186,6 +186,7 @@ def describe_chunks(file: str, chunks: Iterable[bytes | memoryview]) -> BlockEnt
 def explain_read_error(error: OSError, path: str | Path, what: str) -> DatasetError:
     """The error for a read that the system refused: names the file and what was read of it."""
     raise_if_exhausted(error, path)
+    error.filename = error.filename or os.fspath(path)  # positional reads name none
     return DatasetError(
         f"{path}: {what} cannot be read ({error.strerror or error}); the disk, or the network behind it, is in trouble:"
         " see the system's log, then copy the dataset anew if need be"

@@ -23,7 +23,7 @@ import pytest
 
 import fastload
 from fastload.errors import CorruptError, FastloadError
-from fastload.packing import verify as verification
+from fastload.packing import verify_shard as verification
 from fastload.schema import Field, Schema
 from fastload.store.attachments import read_attachments
 from fastload.store.reader import open_store

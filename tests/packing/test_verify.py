@@ -1,17 +1,23 @@
 """Verify: every damage is found and named, and none ends the process."""
 
+import contextlib
+import errno
 import functools
+import itertools
 import json
 import os
 import shutil
+from dataclasses import replace
 
+import lmdb
 import numpy as np
 import pytest
 
 import fastload
 from fastload.errors import CorruptError, DatasetNotFoundError, VersionError
-from fastload.store.manifest import _checksum
+from fastload.store.manifest import Manifest, _checksum, read_manifest, write_manifest
 from fastload.store.reader import open_store
+from fastload.store.record import ATTACHMENT_BIT
 from tests.support import rebind, run_fastload, run_python, tree_bytes
 
 
@@ -237,8 +243,6 @@ def test_reads_of_more_than_two_gigabytes_go_on_where_they_stopped(dataset, monk
 
 @pytest.mark.parametrize("call", ["preadv", "pread"])
 def test_a_disk_that_fails_is_named_with_file_and_sample(dataset, monkeypatch, call):
-    import errno
-
     loaded = fastload.PackedDataset(dataset)
     name = loaded.names[0]
 
@@ -380,3 +384,214 @@ def test_nothing_read_is_trusted_with_memory(dataset):
     with pytest.raises(CorruptError, match=r"index\.npy"):
         loaded[0]
     assert np.array_equal(loaded[1]["points"], loaded[1]["points"])
+
+
+@contextlib.contextmanager
+def failing_reads(path, call, error, turn):
+    """From its call number `turn` on, each such call for this file fails. Gives the count of calls."""
+    inode = path.stat().st_ino
+    calls = itertools.count()
+    seen = []
+
+    def concerns(what):
+        return (os.fstat(what) if isinstance(what, int) else os.stat(what)).st_ino == inode
+
+    real = getattr(os, call)
+
+    def fail(what, *arguments, **options):
+        if concerns(what):
+            seen.append(next(calls))
+            if seen[-1] >= turn:
+                named = [] if isinstance(what, int) else [os.fspath(what)]
+                raise OSError(error, os.strerror(error), *named)
+        return real(what, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, call, fail)
+        yield seen
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("error", [errno.EIO, errno.EACCES, errno.ESTALE])
+@pytest.mark.parametrize("call", ["pread", "preadv", "open"])
+@pytest.mark.parametrize("file", ["dataset.json", "index.npy", "names.bin", "names.npy", "shards/00000.lmdb"])
+def test_what_the_disk_refuses_is_a_problem_wherever_it_begins(dataset, file, call, error, quick):
+    """Each call of verify for the file in turn, and all after it, fails: nothing is raised, the file is named."""
+    for turn in itertools.count():
+        with failing_reads(dataset / file, call, error, turn) as seen:
+            report = fastload.verify(dataset, quick=quick)
+        if len(seen) <= turn:
+            assert report.ok
+            break
+        assert not report.ok
+        first = report.problems[0]
+        assert (first.kind, first.shard) == ("unreadable", file), (turn, report.problems)
+        assert os.strerror(error) in first.found
+        assert {problem.shard for problem in report.problems} == {file}, (turn, report.problems)
+    assert turn > 0 or call == "preadv"
+
+
+def test_a_bad_sector_is_one_sample_and_the_others_are_looked_at(dataset, monkeypatch):
+    path, position = place_of(dataset, 1, "points")
+    damaged, elsewhere = place_of(dataset, 5, "points")
+    flip(damaged, elsewhere)
+    inode, real = path.stat().st_ino, os.pread
+
+    def pread(fd, nbytes, offset):
+        if os.fstat(fd).st_ino == inode and offset <= position < offset + nbytes:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, nbytes, offset)
+
+    monkeypatch.setattr(os, "pread", pread)
+    found = fastload.verify(dataset).problems
+    assert [(problem.index, problem.kind) for problem in found] == [(1, "unreadable"), (5, "checksum")]
+
+
+def test_a_shard_of_another_dataset_is_one_problem(tmp_path):
+    """Equal names, counts and sizes, other values; other counts; another schema; damaged besides."""
+    from tests.support import write_tree
+
+    scans = {f"00/{i:06d}": 50 for i in range(12)}
+    for name, counts, seed in (("a", scans, 1), ("b", scans, 2), ("c", {f"07/{i:06d}": 70 for i in range(9)}, 3)):
+        write_tree(tmp_path / f"{name}.src", counts, seed=seed)
+        fastload.pack(tmp_path / f"{name}.src", tmp_path / name, shard_size=6_000)
+    shutil.rmtree(tmp_path / "c.src/sequences/07/labels")
+    fastload.pack(tmp_path / "c.src", tmp_path / "unlabelled", shard_size=6_000)
+    for other in ("b", "c", "unlabelled"):
+        for damage in (False, True):
+            shutil.rmtree(tmp_path / "d", ignore_errors=True)
+            shutil.copytree(tmp_path / "a", tmp_path / "d")
+            shutil.copy(tmp_path / other / "shards/00001.lmdb", tmp_path / "d/shards/00001.lmdb")
+            if damage:
+                flip(tmp_path / "d/shards/00001.lmdb", 2 * 4096 + 9)
+            for quick in (False, True):
+                report = fastload.verify(tmp_path / "d", quick=quick)
+                (problem,) = report.problems if not damage else report.problems[-1:]
+                assert problem.shard == "shards/00001.lmdb"
+                assert len(report.problems) <= 4
+                assert damage or problem.kind == "exchanged"
+                assert damage or "of another dataset" in problem.found
+                assert damage or "fastload repair" in problem.fix
+
+
+def test_shards_under_each_others_names_are_one_problem_each(dataset):
+    shards = dataset / "shards"
+    (shards / "00000.lmdb").rename(shards / "x")
+    (shards / "00001.lmdb").rename(shards / "00000.lmdb")
+    (shards / "x").rename(shards / "00001.lmdb")
+    for quick in (False, True):
+        found = {problem.shard: problem for problem in fastload.verify(dataset, quick=quick).problems}
+        assert len(fastload.verify(dataset, quick=quick).problems) == 2
+        assert found["shards/00000.lmdb"].found == "the records of shards/00001.lmdb"
+        assert found["shards/00001.lmdb"].found == "the records of shards/00000.lmdb"
+        assert all("right names" in problem.fix for problem in found.values())
+
+
+def test_one_record_of_another_dataset_is_that_sample_and_no_more(tmp_path):
+    from tests.store.test_index import rewrite_record
+    from tests.store.test_store import POINTS, made
+    from tests.support import write_store
+
+    samples = made(5, 10)
+    write_store(tmp_path, POINTS, samples, per_shard=5)
+    other = made(5, 10, seed=9)
+    rewrite_record(tmp_path / "shards/00000.lmdb", 2, samples[2].name, other[2].arrays, split=samples[2].split)
+    assert [problem.index for problem in fastload.verify(tmp_path, quick=True).problems] == [2]
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_records_that_only_their_digest_tells_of_are_named_by_shard(tmp_path, quick):
+    """An attachment of another dataset: no index row knows it."""
+    from tests.store.test_index import rewrite_record
+    from tests.store.test_store import POINTS, made
+    from tests.support import write_store
+
+    write_store(tmp_path, POINTS, made(3, 10), per_shard=3, attachments={"calib.txt": b"0 1"})
+    assert fastload.verify(tmp_path, quick=quick).ok
+    data = np.frombuffer(b"1 0", np.uint8)
+    rewrite_record(tmp_path / "shards/00000.lmdb", ATTACHMENT_BIT, "calib.txt", {"data": data})
+    size = (tmp_path / "shards/00000.lmdb").stat().st_size
+    assert size == read_manifest(tmp_path).shards[0].bytes
+    (problem,) = fastload.verify(tmp_path, quick=quick).problems
+    assert (problem.kind, problem.shard) == ("digest", "shards/00000.lmdb")
+
+
+def test_a_digest_of_records_that_the_manifest_only_claims_is_found(dataset):
+    manifest = read_manifest(dataset)
+    entry = replace(manifest.shards[1], records_xxh3="0" * 16)
+    write_manifest(dataset, replace(manifest, shards=(manifest.shards[0], entry, *manifest.shards[2:])))
+    for quick in (False, True):
+        (problem,) = fastload.verify(dataset, quick=quick).problems
+        assert (problem.kind, problem.shard) == ("digest", entry.file)
+
+
+def test_a_shard_rewritten_by_another_tool_is_for_repair(dataset):
+    """Its records are those that were packed."""
+    shard = dataset / "shards/00000.lmdb"
+    with lmdb.open(str(shard), subdir=False, lock=False, readonly=True) as env:
+        env.copy(str(dataset / "copy"))
+    data = (dataset / "copy").read_bytes()
+    (dataset / "copy").unlink()
+    shard.write_bytes(data + bytes(4096))
+    found = fastload.verify(dataset).problems
+    assert {problem.shard for problem in found} == {"shards/00000.lmdb"}
+    assert all("rebuild its pages with: fastload repair" in problem.fix for problem in found)
+    assert fastload.repair(dataset).ok
+    assert fastload.verify(dataset).ok
+
+
+def test_records_that_lie_nowhere_are_said_once(tmp_path):
+    from tests.store.test_store import POINTS, made
+    from tests.support import write_store
+
+    write_store(tmp_path, POINTS, made(40, 10), per_shard=40)
+    shard = tmp_path / "shards/00000.lmdb"
+    shard.write_bytes(bytes(shard.stat().st_size))
+    kinds = [problem.kind for problem in fastload.verify(tmp_path).problems]
+    assert kinds == ["pages", "prefix"]
+
+
+def test_totals_are_compared_also_where_something_else_is_wrong(dataset):
+    manifest = read_manifest(dataset)
+    path, position = place_of(dataset, 2, "points")
+    flip(path, position)
+    (dataset / "names.bin").unlink()
+    wrong = {"points": 1, "source_bytes": 2}
+    for key, by in wrong.items():
+        write_manifest(dataset, replace(manifest, **{key: getattr(manifest, key) + by}))
+        found = [(problem.kind, problem.index) for problem in fastload.verify(dataset).problems]
+        assert found == [("missing", None), ("checksum", 2), ("manifest", None)]
+    write_manifest(dataset, replace(manifest, present={**manifest.present, "pose": 0}))
+    assert fastload.verify(dataset).problems[-1].kind == "manifest"
+    write_manifest(dataset, manifest)
+    assert [problem.kind for problem in fastload.verify(dataset).problems] == ["missing", "checksum"]
+
+
+@pytest.mark.parametrize("how", ["missing", "foreign", "cut", "header"])
+def test_totals_are_not_compared_where_records_could_not_be_counted(dataset, how):
+    """A sum that lacks what is lost would blame the manifest."""
+    path, _ = place_of(dataset, 0, "points")
+    if how == "missing":
+        path.unlink()
+    elif how == "foreign":
+        other = next(shard for shard in (dataset / "shards").iterdir() if shard != path)
+        shutil.copy(other, path)
+    elif how == "cut":
+        os.truncate(path, 8192)
+    else:
+        flip(path, int(open_store(dataset).index[0]["offset"]) + 40)
+    found = fastload.verify(dataset).problems
+    assert {problem.shard for problem in found} == {f"shards/{path.name}"}
+
+
+def test_numbers_of_a_forged_manifest_take_no_memory(dataset, monkeypatch):
+    """It may say that a shard has billions of samples: no more numbers are made than there are records."""
+    made = itertools.count()
+
+    def numbers_of(self, shard):
+        for number in range(shard.first, 2**62):
+            assert next(made) < 1000
+            yield number
+
+    monkeypatch.setattr(Manifest, "numbers_of", numbers_of)
+    assert not fastload.verify(dataset).ok

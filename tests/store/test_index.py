@@ -9,7 +9,7 @@ import fastload
 from fastload.schema import Field, Schema
 from fastload.store import pages
 from fastload.store.index import make_row, row_dtype
-from fastload.store.record import INFO_KEY, DamageError, Header, Prefix, StoredField, encode_record
+from fastload.store.record import DamageError, Header, Prefix, StoredField, encode_record
 from fastload.store.shard import ShardWriter
 from tests.support import MadeSample, write_store
 
@@ -51,7 +51,9 @@ def images(tmp_path):
 @pytest.mark.parametrize("files", [(), ("dataset.json", "index.npy", "names.bin", "names.npy")])
 def test_a_record_with_a_number_that_no_index_holds_is_named_by_verify_and_repair(images, height, files):
     """A record made to do harm: its checksums are right."""
-    rewrite(images / "shards/00000.lmdb", 1, height)
+    arrays = {"image": np.arange(40, dtype=np.uint8)}
+    meta = {"image": {"height": height}}
+    rewrite_record(images / "shards/00000.lmdb", 1, "1", arrays, split="all", field_meta=meta)
     assert any(p.index == 1 and "height" in p.found for p in fastload.verify(images).problems)
     for file in files:
         (images / file).unlink()
@@ -62,17 +64,14 @@ def test_a_record_with_a_number_that_no_index_holds_is_named_by_verify_and_repai
     assert fastload.verify(images).ok
 
 
-def rewrite(path, number, height):
-    """Write a shard anew with another height in one record's header."""
+def rewrite_record(path, number, name, arrays, **options):
+    """Write a shard anew with another record under one of its keys."""
     with path.open("rb") as file:
-        entries = [(entry, pread(file, entry)) for entry in pages.walk(file.fileno())]
-    with ShardWriter(path, 1 << 22) as writer:
-        for entry, value in entries:
-            key = int.from_bytes(entry.key, "big")
-            if key == number and key != INFO_KEY:
-                arrays = {"image": np.arange(40, dtype=np.uint8)}
-                meta = {"image": {"height": height}}
-                value = encode_record(key, str(key), arrays, split="all", field_meta=meta)
+        records = {int.from_bytes(entry.key, "big"): pread(file, entry) for entry in pages.walk(file.fileno())}
+        map_size = pages.read_map_size(file.fileno())
+    records[number] = encode_record(number, name, arrays, **options)
+    with ShardWriter(path, map_size) as writer:
+        for key, value in records.items():
             writer.put(key, memoryview(value))
     path.with_name(f".tmp-{path.name}").replace(path)
 
