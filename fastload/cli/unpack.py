@@ -24,6 +24,9 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--split", help="only the samples of this split")
     parser.add_argument("--name", action="append", metavar="GLOB", help="only samples whose name matches; repeatable")
     parser.add_argument("--overwrite", action="store_true", help="write into a folder that is not empty")
+    parser.add_argument(
+        "--lossy-ok", action="store_true", help="go on where something was changed on request when it was packed"
+    )
     parser.set_defaults(run=run, again="run the same command with --overwrite to start over")
 
 
@@ -40,6 +43,7 @@ def run(options: argparse.Namespace) -> int:
             split=options.split,
             names=options.name,
             overwrite=options.overwrite,
+            lossy_ok=options.lossy_ok,
             progress=progress,
         )
     if options.json:

@@ -62,7 +62,10 @@ def unpack(
     store = open_store(root)
     if store.manifest.lossy and not lossy_ok:
         changed = "; ".join(store.manifest.lossy)
-        raise UsageError(f"{root}: the source files do not come back as they were: {changed}; give lossy_ok to go on")
+        raise UsageError(
+            f"{root}: the source files do not come back as they were: {changed};"
+            " give lossy_ok=True (--lossy-ok) to take them as they are stored"
+        )
     numbers = _select(store, split, names)
     _check_output(out, overwrite=overwrite)
     fs.make_folder(out)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import fastload
 from fastload.errors import CorruptError, UsageError
 from fastload.packing.unpack import safe_target
 from fastload.schema import Field, Schema
+from fastload.store.manifest import read_manifest, write_manifest
 from fastload.store.record import StoredFile
 from tests.support import MadeSample, run_fastload, tree_bytes, write_store
 
@@ -147,3 +149,20 @@ def test_file_modes_follow_the_umask(packed, tmp_path):
         os.umask(old)
     file = next((tmp_path / "out").rglob("*.bin"))
     assert file.stat().st_mode & 0o777 == 0o640
+
+
+def test_what_was_stored_lossily_comes_back_only_on_request(packed, tmp_path):
+    root = tmp_path / "dataset"
+    shutil.copytree(packed, root)
+    write_manifest(root, replace(read_manifest(root), lossy=("points: float32 made float16",)))
+
+    with pytest.raises(UsageError, match=r"points: float32 made float16; .*lossy_ok=True \(--lossy-ok\)"):
+        fastload.unpack(root, tmp_path / "library")
+    refused = run_fastload("unpack", root, tmp_path / "refused")
+    assert refused.returncode == 2
+    assert "--lossy-ok" in refused.stderr
+    assert not (tmp_path / "refused").exists()
+
+    assert run_fastload("unpack", root, tmp_path / "given", "--lossy-ok").returncode == 0
+    fastload.unpack(root, tmp_path / "library", lossy_ok=True)
+    assert tree_bytes(tmp_path / "given") == tree_bytes(tmp_path / "library") != {}
