@@ -63,22 +63,24 @@ def sample_numbers(index: Any) -> tuple[list[int], bool]:
 
 
 def values_by_sample(
-    values: Any, field: str, scans: Sequence[Scan], *, many: bool, scalar: bool = False
+    values: Any, field: str, scans: Sequence[Scan], *, lone: int | None, scalar: bool = False
 ) -> list[Values]:
     """The values of each sample.
 
     Args:
-        values: (N,) integers for a lone sample; for `many` any of `FORMS`.
+        values: (N,) integers for a lone sample; for several any of `FORMS`.
         field: what they are called in messages.
         scans: the samples.
-        many: whether several samples were asked for, even if these are one or none.
+        lone: the number of the one sample that was asked for; None where several were, even if these are one or none.
         scalar: whether one number for all points is fine too.
 
     Raises:
         UsageError: a list of another length.
         LabelError: one array that cannot be taken apart; which sample is wrong is not known then.
     """
-    if many and _is_list_of_arrays(values):
+    if lone is not None and _holds_arrays(values):
+        return [_no_list(values, field, scan, lone) for scan in scans]
+    if lone is None and _is_list_of_arrays(values):
         if len(values) != len(scans):
             found = f"{count_of(len(values), 'array')} for {count_of(len(scans), 'sample')}"
             raise UsageError(f"{field}: {found}; give one array a sample")
@@ -89,8 +91,8 @@ def values_by_sample(
         raise LabelError(f"{replace(whole, sample=_names(scans))}; nothing was written")
     if scalar and whole.ndim == 0:
         return [np.broadcast_to(whole, (scan.points,)) for scan in scans]
-    if not many or (len(scans) == 1 and whole.ndim == 1):
-        return [_fitting(whole, field, scan) for scan in scans]
+    if lone is not None or (len(scans) == 1 and whole.ndim == 1):
+        return [_fitting(whole, field, scan, lone) for scan in scans]
     return _taken_apart(whole, field, scans)
 
 
@@ -105,6 +107,8 @@ def _taken_apart(whole: NDArray[Any], field: str, scans: Sequence[Scan]) -> list
 
 def _to_integers(values: Any, field: str) -> NDArray[Any] | Problem:
     """The values as integers of any shape, or what is wrong with them."""
+    if isinstance(values, list | tuple) and _holds_bool(values):
+        return Problem(None, None, field, "bool values among the numbers", "integers, (N,)", "give integers")
     array = _to_array(values)
     if isinstance(array, str):
         return Problem(None, None, field, array, "an array of integers", "convert it first")
@@ -127,8 +131,9 @@ def _to_array(values: Any) -> NDArray[Any] | str:
             # numpy has no bfloat16; floats are only looked at to say what they are.
             return np.asarray(tensor.float() if tensor.is_floating_point() else tensor.numpy())
         return np.asarray(values)
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        return f"{type(values).__name__} that is no array of numbers ({str(error).splitlines()[0]})"
+    except Exception as error:  # whatever an __array__ of the user's raises
+        why = next(iter(str(error).splitlines()), "") or type(error).__name__
+        return f"{type(values).__name__} that is no array of numbers ({why})"
 
 
 def _advice(array: NDArray[Any]) -> str:
@@ -154,17 +159,27 @@ def _fractions(array: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(array[~(np.isfinite(array) & (array == np.rint(array)))])
 
 
-def _fitting(array: NDArray[Any] | Problem, field: str, scan: Scan) -> Values:
+def _fitting(array: NDArray[Any] | Problem, field: str, scan: Scan, lone: int | None = None) -> Values:
     """The values, or what is wrong with them, their shape among it."""
     if isinstance(array, Problem):
         return scan.problem(array)
     if array.ndim != 1:
         found = f"values of shape {array.shape}"
-        return scan.problem(Problem(None, None, field, found, f"({scan.points},)", "give one integer a point"))
+        fix = "give one integer a point"
+        if lone is not None and array.ndim == 2 and len(array) == 1:
+            fix += f", or the number as one of many too: index=[{lone}]"
+        return scan.problem(Problem(None, None, field, found, f"({scan.points},)", fix))
     if len(array) != scan.points:
         found = f"{len(array):,} labels for {scan.points:,} points"
         return scan.problem(Problem(None, None, field, found, "one a point", COUNT_FIX, "count"))
     return array
+
+
+def _no_list(values: Sequence[Any], field: str, scan: Scan, lone: int) -> Problem:
+    """What is wrong with a list of arrays for one sample."""
+    found = f"a list of {count_of(len(values), 'array')} for a lone sample number"
+    one = f", or the number in a list too: index=[{lone}]" if len(values) == 1 else ""
+    return scan.problem(Problem(None, None, field, found, f"({scan.points},)", f"give one array of integers{one}"))
 
 
 def _misfit(whole: NDArray[Any], field: str, scans: Sequence[Scan]) -> Problem:
@@ -185,9 +200,25 @@ def _is_list_of_arrays(values: Any) -> bool:
     return not values or not (isinstance(values[0], numbers.Number) or getattr(values[0], "ndim", None) == 0)
 
 
-def _holds_bool(index: Any) -> bool:
+def _holds_arrays(values: Any) -> bool:
+    """Whether the values are a list that begins with an array, or with a list."""
+    if not isinstance(values, list | tuple) or not values:
+        return False
+    return isinstance(values[0], list | tuple) or getattr(values[0], "ndim", 0) > 0
+
+
+def _holds_bool(values: Any) -> bool:
     """Whether a bool is among the numbers; numpy makes an integer of one that stands beside integers."""
-    return any(isinstance(item, bool | np.bool_) for item in (index if isinstance(index, list | tuple) else [index]))
+    items = values if isinstance(values, list | tuple) else [values]
+    kinds = set(map(type, items))
+    if kinds <= {int, float}:
+        return False
+    return not kinds.isdisjoint({bool, np.bool_}) or any(_is_bool(item) for item in items)
+
+
+def _is_bool(item: Any) -> bool:
+    """Whether it is a bool in an array or tensor without dimensions."""
+    return getattr(item, "ndim", None) == 0 and str(getattr(item, "dtype", "")) in ("bool", "torch.bool")
 
 
 def _names(scans: Sequence[Scan]) -> str:

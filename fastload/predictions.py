@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import stat
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +26,17 @@ from fastload.pointwise import Scan, Values, sample_numbers, values_by_sample
 from fastload.schema import Problem
 from fastload.store import fs
 from fastload.store.reader import Store
-from fastload.units import brief
+from fastload.units import brief, count_of
 
 if TYPE_CHECKING:
     from fastload.dataset import PackedDataset
 
 SEMANTIC, INSTANCE = "semantic", "instance"
+LABEL_MAPS = {"semantickitti": "semantickitti"}
+"""For layouts whose raw class ids are known: the built-in map that lists them."""
+_MAX_IDS_IN_WARNING = 5
+_NO_PLACE = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
+"""What the system answers where no file can have this path, whoever writes it."""
 Ids = NDArray[np.uint16]
 
 
@@ -44,19 +53,26 @@ def export_labels(
 
     SemanticKITTI (semantic-kitti-api: README, `validate_submission.py`): the sample
     `sequences/11/velodyne/000042` gives `out/sequences/11/predictions/000042.label`, one little-endian uint32 a
-    point, the class in its lower and the instance in its upper 16 bits. Predictions that are there already are
-    replaced. All are checked before the first is written: either all files are written or, where one does not
-    fit, none. Several processes may write to the same folder, the same samples too.
+    point, the class in its lower and the instance in its upper 16 bits, in the order of the stored points.
+    Predictions that are there already are replaced. All are checked before the first is written, the stored
+    instances and the places of the files among it: either all files are written or, where one does not fit, none.
+    Only what happens while they are written (a full disk, Ctrl-C) leaves some of them: each whole, the others as they
+    were. Several processes may write to the same folder, the same samples too.
+
+    Raw ids that are none of SemanticKITTI's give one `UserWarning` a call, and are written: they may be train ids whose
+    map was forgotten.
 
     Args:
         dataset: where the samples come from; a split or a `.subset(...)` of one as well.
         index: a sample's number in `dataset`, or several, (B,): `batch["index"]`. Negative ones count from the end.
-        semantic: the class of every stored point, integers of any width; numpy, torch (on any device) or lists.
+        semantic: the class of every stored point, in their order: integers of any width; numpy, torch (on any
+            device) or lists.
             For one number (N,). For several one of: a list of B arrays (N,), all labels one after the other
             (sum N,), as batches have them, or padded (B, max N), of which each row's first N count.
         out: the folder to write to; made where it is missing. Not inside the packed dataset.
         instance: instance numbers 0 to 65535 in any form that `semantic` may have, or one number for all points.
-            None: those that are stored with the sample, zeros where it has none.
+            None: those that are stored with the sample, its ground truth, and zeros where it has none. 0 writes
+            zeros for all.
         label_map: the map whose train ids `semantic` has: "semantickitti", a YAML file or a `LabelMap`; its raw
             ids are written. None: the one that `dataset` was opened with; where it was opened without one,
             `semantic` has raw ids 0 to 65535.
@@ -68,10 +84,12 @@ def export_labels(
     Raises:
         LabelError: another number of labels than points, values that are no ids of the map, or none at all
             (floats, bools); names each such sample. Nothing was written.
-        UsageError: a wrong argument, or a dataset whose layout has no files for predictions.
+        UsageError: a wrong argument, a place where no file can be written (below a file, a folder of its name, too
+            long a name), or a dataset whose layout has no files for predictions.
         IndexError: there is no sample of such a number.
-        CorruptError: the dataset is damaged.
+        CorruptError: the dataset is damaged. Nothing was written.
         ResourceError: the disk is full.
+        PermissionError: the folder may not be written to.
     """
     store = _store_of(dataset)
     classes = _Classes.of(dataset, label_map)
@@ -80,16 +98,23 @@ def export_labels(
     if instance is not None and any(INSTANCE not in target.format.parts for target in targets):
         raise UsageError(f"instance: the prediction files of layout {store.manifest.layout!r} have no place for it")
     scans = [target.scan for target in targets]
-    semantics = values_by_sample(semantic, SEMANTIC, scans, many=many)
+    lone = None if many else numbers[0]
+    semantics = values_by_sample(semantic, SEMANTIC, scans, lone=lone)
     problems = _problems(SEMANTIC, semantics, scans, classes.raw, classes.advice)
     instances: Sequence[Values | None] = [None] * len(scans)
     if instance is not None:
-        instances = values_by_sample(instance, INSTANCE, scans, many=many, scalar=True)
+        instances = values_by_sample(instance, INSTANCE, scans, lone=lone, scalar=True)
         problems += _problems(INSTANCE, instances, scans, _to_uint16, "number a scan's objects from 1, 0 for none")
     _raise_for(problems, len(scans))
     predictions = [_Prediction(*item) for item in zip(targets, semantics, instances, strict=True)]
     _raise_for(_contradictions(predictions), len(scans))
-    for prediction in {prediction.target.number: prediction for prediction in predictions}.values():
+    once = list({prediction.target.number: prediction for prediction in predictions}.values())
+    for prediction in once:
+        _check_place(prediction.target.path)
+        _check_stored(store, prediction)
+    if classes.label_map is None:
+        _warn_of_unknown(once, store.manifest.layout)
+    for prediction in once:
         _write(store, prediction, classes)
     return [Path(target.scan.path) for target in targets]
 
@@ -180,13 +205,24 @@ def _prediction_layout(store: Store) -> PredictionLayout:
 
 def _output_folder(out: str | Path, root: Path) -> Path:
     """The folder to write to, links resolved. Raises `UsageError` for one that will not do."""
-    if not isinstance(out, str | os.PathLike) or not isinstance(os.fspath(out), str) or not os.fspath(out):
+    if not isinstance(out, str | os.PathLike) or not _is_path(os.fspath(out)):
         raise UsageError(f"out: found {brief(out)}; expected the path of a folder")
     if os.path.lexists(out) and not Path(out).is_dir():
         raise UsageError(f"{out}: a file is there, or a link that leads nowhere; choose another folder")
     folder = Path(os.path.realpath(out))
     _refuse_dataset(folder, root)
     return folder
+
+
+def _is_path(text: str | bytes) -> bool:
+    """Whether it can be the path of a file: text that is not empty, of characters that paths have."""
+    if not isinstance(text, str) or not text or "\0" in text:
+        return False
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _target(dataset: PackedDataset, number: int, layout: PredictionLayout, out: str | Path, folder: Path) -> _Target:
@@ -206,6 +242,39 @@ def _target(dataset: PackedDataset, number: int, layout: PredictionLayout, out: 
 def _refuse_dataset(folder: Path, root: Path) -> None:
     if folder.is_relative_to(root):
         raise UsageError(f"{folder}: is, or lies in, the folder of the packed dataset; choose another folder")
+
+
+def _check_place(path: Path) -> None:
+    """Raise `UsageError` where no file can be written to `path`, as far as that can be told beforehand."""
+    long = next((part for part in path.parts if len(os.fsencode(part)) > fs.MAX_NAME_BYTES), None)
+    if long is not None:
+        length = len(os.fsencode(long))
+        raise UsageError(
+            f"{path}: the name {brief(long)} has {length} bytes; expected {fs.MAX_NAME_BYTES} at most, as file systems"
+            " do; choose another folder (out)"
+        )
+    with contextlib.suppress(OSError):
+        if stat.S_ISDIR(path.lstat().st_mode):
+            raise UsageError(f"{path}: a folder lies where the file is to be written; move it, or choose another (out)")
+    for parent in path.parents:
+        if _is_folder(parent):
+            return
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder; False where it can be made. Raises `UsageError` where it cannot."""
+    try:
+        if stat.S_ISDIR(path.stat().st_mode):
+            return True
+    except OSError as error:
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP) or (error.errno == errno.ENOENT and path.is_symlink()):
+            raise _no_place(path, error) from error
+        return error.errno not in (errno.ENOENT, errno.ENOTDIR)  # not allowed to look: writing will tell
+    raise UsageError(f"{path}: a file is there, where a folder is needed; choose another folder (out)")
+
+
+def _no_place(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"{path}: nothing can be written there ({error.strerror or error}); choose another folder (out)")
 
 
 def _problems(
@@ -251,10 +320,46 @@ def _raise_for(problems: Sequence[Problem], samples: int) -> None:
     raise LabelError(f"{list_problems(problems)}{end}")
 
 
+def _check_stored(store: Store, prediction: _Prediction) -> None:
+    """Read the stored instances where they will be written: damage is found before the first file is."""
+    target = prediction.target
+    if target.scan.points and prediction.instance is None and INSTANCE in target.format.parts:
+        _instance(store, prediction)
+
+
+def _warn_of_unknown(predictions: Sequence[_Prediction], layout: str) -> None:
+    """One warning where raw ids were given that the layout's own table lacks."""
+    if layout not in LABEL_MAPS:
+        return
+    label_map = LabelMap.load(LABEL_MAPS[layout])
+    points = np.zeros(MAX_ID + 1, np.int64)
+    for prediction in predictions:
+        points += np.bincount(prediction.semantic.astype(np.int64), minlength=len(points))
+    points[[raw for raw, _ in label_map.raw_names]] = 0
+    unknown = np.flatnonzero(points)
+    if not len(unknown):
+        return
+    frequent = unknown[np.argsort(-points[unknown], kind="stable")][:_MAX_IDS_IN_WARNING]
+    listed = ", ".join(f"{number} ({count_of(int(points[number]), 'point')})" for number in frequent)
+    more = f" and {count_of(len(unknown) - len(frequent), 'more id')}" if len(unknown) > len(frequent) else ""
+    warnings.warn(
+        f"semantic: raw ids that the layout {layout!r} does not have: {listed}{more}; expected those of its table, such"
+        f" as 10 or 40; written as they are; if they are train ids, give their map: label_map={LABEL_MAPS[layout]!r}",
+        UserWarning,
+        stacklevel=3,
+    )
+
+
 def _write(store: Store, prediction: _Prediction, classes: _Classes) -> None:
     target = prediction.target
-    fs.make_folder(target.path.parent)
-    fs.write_shared(target.path, _encode(store, prediction, classes))
+    data = _encode(store, prediction, classes)
+    try:
+        fs.make_folder(target.path.parent)
+        fs.write_shared(target.path, data)
+    except OSError as error:
+        if error.errno in _NO_PLACE:
+            raise _no_place(target.path, error) from error
+        raise
 
 
 def _encode(store: Store, prediction: _Prediction, classes: _Classes) -> bytes:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from fastload.schema import Field, Schema
 from fastload.store.manifest import read_manifest, write_manifest
 from tests.support import REPO, MadeSample, run_python, tree_bytes, write_store, write_tree
 
+pytestmark = pytest.mark.filterwarnings("ignore:semantic. raw ids that the layout:UserWarning")
 SCANS = {"00/000000": 10, "00/000001": 1000, "08/000000": 8, "11/000000": 9, "11/000042": 12}
 CAR, ROAD = (1, 10), (9, 40)  # train id, raw id
 
@@ -406,13 +408,22 @@ def test_an_array_that_cannot_be_taken_apart_tells_the_counts(dataset, tmp_path,
     (torch.ones(9, dtype=torch.bool), "bool values of shape (9,)", "give integers"),
     ([1] * 8 + [None], "object values", "give integers"),
     ([1] * 8 + ["x"], "values of shape (9,)", "give integers"),
-    ([[1, 2], [3]], "list that is no array of numbers", "expected an array of integers"),
+    ([1, 2, [3]], "list that is no array of numbers", "expected an array of integers"),
+    ([[1, 2], [3]], "a list of 2 arrays for a lone sample number", "expected (9,)"),
     ("car", "values of shape ()", "give integers"),
     (None, "object values of shape ()", "give integers"),
     (7, "values of shape ()", "expected (9,)"),
     (np.ones((9, 1), int), "values of shape (9, 1)", "expected (9,)"),
     (np.ones((1, 9), int), "values of shape (1, 9)", "expected (9,)"),
-    ([np.ones(9, int)], "values of shape (1, 9)", "expected (9,)"),
+    (torch.ones((1, 9), dtype=torch.int32), "values of shape (1, 9)", "one of many too: index=["),
+    ([np.ones(9, int)], "a list of 1 array for a lone sample number", "in a list too: index=["),
+    ((torch.ones(9),), "a list of 1 array for a lone sample number", "in a list too: index=["),
+    ([[1] * 9], "a list of 1 array for a lone sample number", "in a list too: index=["),
+    ([1] * 8 + [True], "bool values among the numbers", "give integers"),
+    ([np.False_] + [1] * 8, "bool values among the numbers", "give integers"),
+    ((*[1] * 8, torch.tensor(True)), "bool values among the numbers", "give integers"),
+    ([np.array(True)] + [2] * 8, "bool values among the numbers", "give integers"),
+    ([True] * 9, "bool values among the numbers", "give integers"),
     (np.ma.masked_equal(np.arange(9), 3), "a masked array", "convert it first"),
     (torch.ones(9, dtype=torch.int64).to_sparse(), "Tensor that is no array of numbers", "convert it first"),
     (torch.ones(9, dtype=torch.int64, device="meta"), "Tensor that is no array of numbers", "convert it first"),
@@ -461,6 +472,41 @@ def test_what_is_no_instance_is_refused(dataset, tmp_path, instance, found):
     text = refused(tmp_path, LabelError, dataset, number, np.zeros(9, int), instance=instance)
     assert "sample sequences/11/velodyne/000000, field instance: " in text
     assert found in text
+
+
+@pytest.mark.parametrize(("index", "semantic"), [
+    ([0, 1], [np.zeros(9, int), [0] * 11 + [True]]), ([0, 1], [0] * 20 + [True]), ([0, 1], ([0] * 9, [np.True_] * 12)),
+    ([0, 1], [torch.zeros(9, dtype=torch.int64), torch.ones(12, dtype=torch.bool)]),
+])  # fmt: skip
+def test_bools_among_many_are_refused_too(dataset, tmp_path, index, semantic):
+    assert "bool values" in refused(tmp_path, LabelError, dataset, index, semantic)
+    whole = [np.zeros(count, int) for count in dataset.counts[:2]]
+    assert "bool values" in refused(tmp_path, LabelError, dataset, index, whole, instance=semantic)
+
+
+class Odd:
+    """What numpy is to make an array of, and cannot."""
+
+    def __init__(self, kind, words):
+        self.kind, self.words = kind, words
+
+    def __array__(self, dtype=None, copy=None):
+        raise self.kind(*self.words)
+
+
+ERRORS = [TypeError, ValueError, RuntimeError, KeyError, OSError, IndexError, ZeroDivisionError, AttributeError,
+          MemoryError, AssertionError, StopIteration, LookupError]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [(), ("two\nlines",), ("",)])
+@pytest.mark.parametrize("kind", ERRORS)
+def test_values_that_fail_to_become_an_array_are_refused_whatever_they_raise(dataset, tmp_path, kind, words):
+    odd = Odd(kind, words)
+    for arguments, options in (((0, odd), {}), (([0, 1], [np.zeros(9, int), odd]), {}), (([0, 1], odd), {}),
+                               ((0, np.zeros(9, int)), {"instance": odd})):  # fmt: skip
+        text = refused(tmp_path, LabelError, dataset, *arguments, **options)
+        assert "Odd that is no array of numbers (" in text
+    assert "index: found " in refused(tmp_path, UsageError, dataset, odd, np.zeros(9, int))
 
 
 @pytest.mark.parametrize("index", [
@@ -525,9 +571,60 @@ def test_an_out_that_is_a_file_or_leads_nowhere(dataset, tmp_path):
     for out in ("file", "link"):
         with pytest.raises(UsageError, match="a file is there, or a link that leads nowhere"):
             export_labels(dataset, 0, np.zeros(dataset.counts[0], int), tmp_path / out)
-    with pytest.raises(OSError, match="file"):
-        export_labels(dataset, 0, np.zeros(dataset.counts[0], int), tmp_path / "file/below")
     assert sorted(os.listdir(tmp_path)) == ["file", "link"]
+
+
+def too_long(folder):
+    return folder / "new" / ("x" * 256)
+
+
+def long_in_all(folder):
+    return folder.joinpath(*["x" * 200] * 20)
+
+
+def nearly_too_long(folder):
+    """The folder's path is one that the system takes, that of the file in it is not."""
+    left = 4090 - len(os.fsencode(folder))
+    return folder.joinpath(*["x" * 200] * (left // 201), "x" * (left % 201 - 1 or 1))
+
+
+@pytest.mark.parametrize("out", [
+    "file/below", "file/below/deeper", "loop", "loop/below", "loop/a/b", "fifo/below", "/dev/null",
+    "/dev/null/x", "a\0b", "a/\0", "a\udcff\ud800", too_long, long_in_all, nearly_too_long, "taken", "other", "gone",
+    "\0",
+], ids=lambda out: ascii(out) if isinstance(out, str) else out.__name__)  # fmt: skip
+def test_where_no_file_can_lie_is_refused_before_any_is_written(dataset, tmp_path, monkeypatch, out):
+    """Below a file, a loop of links, or a link to nowhere; names that no file can have; a file in a folder's place."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("precious")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "taken/sequences").mkdir(parents=True)
+    (tmp_path / "taken/sequences/08").write_text("precious")
+    (tmp_path / "other/sequences/08").mkdir(parents=True)
+    (tmp_path / "other/sequences/08/predictions").symlink_to("predictions")
+    (tmp_path / "gone/sequences").mkdir(parents=True)
+    (tmp_path / "gone/sequences/08").symlink_to("nowhere")
+    before = sorted(tmp_path.rglob("*"))
+    semantics = [np.zeros(count, int) for count in dataset.counts]
+    with pytest.raises(UsageError) as raised:
+        export_labels(dataset, range(5), semantics, out(tmp_path) if callable(out) else out)
+    assert "choose another" in str(raised.value) or "expected the path of a folder" in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_place_that_is_taken_meanwhile_is_named(dataset, tmp_path, monkeypatch):
+    """What the check beforehand could not see comes from the system: as the same kind of error."""
+    import fastload.predictions
+
+    monkeypatch.setattr(fastload.predictions, "_check_place", lambda path: None)
+    (tmp_path / "file").write_text("precious")
+    (tmp_path / "loop").symlink_to("loop")
+    file_of(tmp_path / "out", dataset.names[0]).mkdir(parents=True)
+    for out in ("file/below", "loop/below", "new/" + "x" * 256, "out"):
+        with pytest.raises(UsageError, match=r"nothing can be written there \(.*\); choose another folder"):
+            export_labels(dataset, 0, np.zeros(9, int), tmp_path / out)
 
 
 def test_links_do_not_lead_out_and_one_in_a_files_place_is_replaced(dataset, tmp_path):
@@ -629,6 +726,51 @@ def test_a_sample_without_points(tmp_path):
     assert "sample sequences/00/velodyne/1 has no points" in text
 
 
+# --- raw ids that look like train ids
+
+
+@pytest.mark.parametrize("form", [list, np.concatenate, lambda parts: torch.tensor(np.concatenate(parts))])
+def test_train_ids_without_a_map_are_written_with_one_warning(dataset, tmp_path, form):
+    """The ids with their points, most frequent first, over all samples; and where in the caller's code."""
+    names = dataset.names[:3]
+    parts = [np.full(count, 9) for count in dataset.counts[:3]]
+    parts[0][:2], parts[1][:3], parts[2][:] = 10, 5, 40
+    count = sum(len(part) - least for part, least in zip(parts[:2], (2, 3), strict=True))
+    with pytest.warns(UserWarning, match="raw ids") as caught:
+        export_labels(dataset, [0, 1, 2, 0], form([*parts, parts[0]]), tmp_path / "out")
+    (warning,) = caught
+    text = str(warning.message)
+    assert f"raw ids that the layout 'semantickitti' does not have: 9 ({count} points), 5 (3 points); expected" in text
+    assert "label_map='semantickitti'" in text
+    assert warning.filename == __file__
+    assert [read(tmp_path / "out", name)[0].tolist() for name in names] == [part.tolist() for part in parts]
+
+
+def test_many_such_ids_are_counted(dataset, tmp_path):
+    number = dataset.find("sequences/00/velodyne/000001")
+    shown = ", ".join(f"{number} (1 point)" for number in range(300, 305))
+    with pytest.warns(UserWarning, match=re.escape(f"{shown} and 995 more ids; expected")) as caught:
+        export_labels(dataset, number, np.arange(300, 1300), tmp_path / "out")
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("ids", [[raw for raw, _ in LabelMap.load("semantickitti").raw_names], [10], [0, 1, 10]])
+def test_known_raw_ids_and_mapped_ones_give_no_warning(dataset, mapped, tmp_path, ids):
+    number = dataset.find("sequences/00/velodyne/000001")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        export_labels(dataset, number, np.resize(ids, 1000), tmp_path / "out")
+        export_labels(mapped, number, np.resize(range(20), 1000), tmp_path / "out")
+        export_labels(dataset, number, np.resize(range(20), 1000), tmp_path / "out", label_map="semantickitti")
+        export_labels(dataset, [], [], tmp_path / "out")
+
+
+def test_where_warnings_are_errors_nothing_is_written(dataset, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "label_map=" in refused(tmp_path, UserWarning, dataset, 0, np.full(9, 9))
+
+
 # --- faults
 
 
@@ -642,7 +784,12 @@ def test_damage_of_stored_instances_is_named(root, source, tmp_path):
     with pytest.raises(CorruptError, match="sequences/00/velodyne/000001"):
         export_labels(dataset, number, np.zeros(1000, int), tmp_path / "out")
     assert files(tmp_path / "out") == []
-    export_labels(dataset, number, np.zeros(1000, int), tmp_path / "out", instance=0)
+    semantics = [np.zeros(count, int) for count in dataset.counts]
+    for order in (range(5), range(4, -1, -1)):
+        with pytest.raises(CorruptError, match="sequences/00/velodyne/000001"):
+            export_labels(dataset, order, [semantics[at] for at in order], tmp_path / "out")
+        assert files(tmp_path / "out") == []
+    assert len(export_labels(dataset, range(5), semantics, tmp_path / "out", instance=0)) == 5
 
 
 def test_a_full_disk_is_a_clear_error_and_leaves_the_old_file(root, tmp_path):
@@ -674,10 +821,12 @@ except ResourceError as error:
 
 
 def test_a_folder_in_the_place_of_a_file_is_named_and_nothing_stays(dataset, tmp_path):
-    file_of(tmp_path / "out", dataset.names[0]).mkdir(parents=True)
-    with pytest.raises(OSError, match=r"000000\.label"):
-        export_labels(dataset, 0, np.zeros(9, int), tmp_path / "out")
-    assert files(tmp_path / "out") == []
+    for number in (0, 4):
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        file_of(tmp_path / "out", dataset.names[number]).mkdir(parents=True)
+        with pytest.raises(UsageError, match=r"000000\.label: a folder lies where the file is to be written"):
+            export_labels(dataset, range(5), [np.zeros(count, int) for count in dataset.counts], tmp_path / "out")
+        assert files(tmp_path / "out") == []
 
 
 def test_a_folder_that_may_not_be_written_to_is_named(root, tmp_path):
