@@ -31,7 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command."""
     parser = Parser(
         prog="fastload",
-        description="Pack LiDAR scans and images into shards that PyTorch reads at memory speed.",
+        description="Pack LiDAR scans into shards that PyTorch reads at memory speed.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

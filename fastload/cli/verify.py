@@ -45,7 +45,8 @@ def run(options: argparse.Namespace) -> int:
     if len(report.problems) > MAX_PROBLEMS_IN_MESSAGE:
         print_err(f"... and {len(report.problems) - MAX_PROBLEMS_IN_MESSAGE:,} more; --json lists all")
     if not options.quiet:
-        verdict = "ok" if report.ok else count_of(len(report.problems), "problem")
+        good = "sizes, headers and index ok (--quick: no checksum of the data was read)" if report.quick else "ok"
+        verdict = good if report.ok else count_of(len(report.problems), "problem")
         show(
             f"{verdict}: {count_of(report.samples, 'sample')} in {count_of(report.shards, 'shard')},"
             f" {format_size(report.bytes)} read in {format_seconds(report.seconds)}: {report.root}",

@@ -138,7 +138,7 @@ def _better_reading(points: NDArray[np.float32]) -> tuple[str, str] | None:
     if columns:
         return (
             f"{columns} columns fit better than {points.shape[1]}",
-            f"use a layout or setting with {columns} columns, or convert the file to {points.shape[1]};"
+            f"convert the file to {points.shape[1]} columns;"
             " where the values are right as they are, pack with force (--force)",
         )
     return None

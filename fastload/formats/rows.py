@@ -106,7 +106,7 @@ def explain_counts(points_bytes: int, point_bytes: int, labels_bytes: int, label
     if width:
         found = f"{points:,} points, {labels_bytes:,} bytes of labels" if rest else _counts(points, labels, label_bytes)
         columns = 0 if rest else _columns_for(points_bytes, labels)
-        other = f"; or the points have {columns} columns: declare or convert them" if columns in COLUMNS_IN_USE else ""
+        other = f"; or the points have {columns} columns: convert them" if columns in COLUMNS_IN_USE else ""
         fix = f"write labels of {_byte_count(label_bytes)} each, or use the layout of these{other}"
         return Doubt(f"{found}; {_WIDTHS[width]}", expected, fix)
     if rest:
@@ -129,7 +129,7 @@ def _explain_columns(points: int, declared: int, labels: int, columns: int) -> D
         f"{points:,} points if {declared} columns, {labels:,} labels;"
         f" {labels:,} points if {columns} columns: {columns} columns fit",
         f"as many labels as points of {declared} columns",
-        f"use a layout or setting with {columns} columns, or convert the points to {declared}",
+        f"convert the points to {declared} columns",
     )
 
 
@@ -162,7 +162,7 @@ def _size_fix(size_bytes: int, row: Row, head: bytes) -> str:
         if size_bytes % (n * VALUE_BYTES) == 0
     ]
     others = f" ({', '.join(fits)})" if fits else ""
-    return f"the file is cut short or has other columns{others}: get it again, convert it or declare its columns"
+    return f"the file is cut short or has other columns{others}: get it again, or convert it"
 
 
 def _count_header(size_bytes: int, row: Row, head: bytes) -> int:

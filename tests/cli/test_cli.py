@@ -474,7 +474,10 @@ def test_packing_does_not_load_torch(source, tmp_path):
 
 
 def test_public_names_are_there_and_listed():
+    import fastload.store.info  # what was imported before, or by others, adds nothing
+
     assert set(fastload.__all__) <= set(dir(fastload))
+    assert all(name in fastload.__all__ for name in dir(fastload) if not name.startswith("__"))
     for name in fastload.__all__:
         assert getattr(fastload, name) is not None
     assert callable(fastload.pack)
@@ -486,3 +489,8 @@ def test_public_names_are_there_and_listed():
 def test_the_parser_knows_all_verbs():
     text = build_parser().format_help()
     assert all(f"\n    {verb} " in text for verb in VERBS)
+
+
+def test_a_quick_verification_says_what_it_did_not_look_at(packed):
+    assert "no checksum of the data was read" in run_fastload("verify", packed, "--quick").stdout
+    assert "no checksum" not in run_fastload("verify", packed).stdout
