@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fastload._version import __version__
 from fastload.cli.common import add_verb, existing
 from fastload.cli.streams import print_lines
+from fastload.errors import UsageError
 
 if TYPE_CHECKING:
     from fastload.schema import SampleInfo
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 List the samples of a packed dataset in the order of their numbers, without reading them.
 
-Plain: one name a line, the bytes of names that are not UTF-8 as they are, control
-characters as escapes. --json: one object a line, with all that is known of a sample.
+Plain: one name a line. Control characters (of text direction too), invisible ones,
+line separators and backslashes are written as Python's escapes, so that no name breaks
+a line or looks like another; the bytes of names that are not UTF-8 are as they are.
+--json: one object a line, with exact names and all that is known of a sample; --long
+changes nothing then.
 """
 _EPILOG = """\
 examples:
@@ -38,7 +42,9 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         verbs, "ls", "list the samples", _DESCRIPTION, _EPILOG, json_help="print one JSON object a line on stdout"
     )
     parser.add_argument("out", metavar="OUT", help="folder of the packed dataset")
-    parser.add_argument("--split", metavar="NAME", help="only the samples of this split")
+    parser.add_argument(
+        "--split", metavar="NAME", action="append", help="only the samples of this split; one at most, all without it"
+    )
     parser.add_argument(
         "--long", action="store_true", help="a table: number, split, points, bytes, shard, fields, name"
     )
@@ -52,15 +58,24 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _lines(options: argparse.Namespace) -> Iterator[str]:
-    from fastload.store.listing import list_names, list_samples
+def _one_split(options: argparse.Namespace) -> str | None:
+    """The split that was asked for. Raises `UsageError` for several: a sample's index counts within one or all."""
+    splits: list[str] = options.split or []
+    if len(splits) > 1:
+        found = ", ".join(map(ascii, splits))
+        raise UsageError(f"--split: found {found}; expected one; list one after the other, or all without --split")
+    return next(iter(splits), None)
 
+
+def _lines(options: argparse.Namespace) -> Iterator[str]:
+    from fastload.store.listing import list_names, list_samples, one_line
+
+    split = _one_split(options)
     if options.json:
-        return map(_json_line, list_samples(options.out, options.split))
+        return map(_json_line, list_samples(options.out, split))
     if not options.long:
-        return map(_on_one_line, list_names(options.out, options.split))
-    samples = list_samples(options.out, options.split)
-    return _table(samples, _widths(options.out))
+        return map(one_line, list_names(options.out, split))
+    return _table(list_samples(options.out, split), _widths(options.out))
 
 
 def _print(lines: Iterable[str]) -> None:
@@ -77,6 +92,7 @@ def _json_line(sample: SampleInfo) -> str:
             "fastload_version": __version__,
             "name": sample.name,
             "index": sample.index,
+            "number": sample.number,
             "split": sample.split,
             "points": sample.points,
             "bytes": sample.nbytes,
@@ -89,16 +105,19 @@ def _json_line(sample: SampleInfo) -> str:
 def _widths(root: str) -> dict[str, int]:
     """Widths of the table's columns: what the manifest tells, so that no sample need be looked at before."""
     from fastload.store.info import info
+    from fastload.store.listing import one_line
 
     found = info(root)
     return {
         "number": len(str(found.samples)),
-        "split": max((len(_on_one_line(split)) for split in found.splits), default=0),
+        "split": max((len(one_line(split)) for split in found.splits), default=0),
         "fields": min(len(",".join(found.fields)), _MAX_FIELDS_WIDTH),
     }
 
 
 def _table(samples: Iterable[SampleInfo], widths: dict[str, int]) -> Iterator[str]:
+    from fastload.store.listing import one_line
+
     number, split, fields = (max(width, len(title)) for title, width in widths.items())
 
     def row(cells: tuple[object, ...]) -> str:
@@ -111,16 +130,6 @@ def _table(samples: Iterable[SampleInfo], widths: dict[str, int]) -> Iterator[st
     for sample in samples:
         points = _NONE if sample.points is None else sample.points
         yield row((
-            sample.number, _on_one_line(sample.split), points, sample.nbytes, sample.shard,
-            ",".join(sample.fields) or _NONE, _on_one_line(sample.name),
+            sample.number, one_line(sample.split), points, sample.nbytes, sample.shard,
+            ",".join(sample.fields) or _NONE, one_line(sample.name),
         ))  # fmt: skip
-
-
-def _on_one_line(text: str) -> str:
-    """`text` with its control characters as escapes: a line is a name, and no name drives the terminal."""
-    return text if text.isprintable() else "".join(map(_escaped, text))
-
-
-def _escaped(character: str) -> str:
-    is_control = character < " " or "\x7f" <= character < "\xa0"
-    return repr(character)[1:-1] if is_control else character

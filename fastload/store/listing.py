@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,8 +17,8 @@ from fastload.store.record import PREFIX_BYTES, align
 
 _BLOCK_SAMPLES = 4096
 """Samples whose names and index rows are read at once: some 400 kB."""
-
-
+_HIDDEN = frozenset({"Cc", "Cf", "Zl", "Zp"})
+"""Unicode's categories of characters that end a line, steer a terminal, turn the direction of text, or show nothing."""
 _PLACE_COLUMNS = ("present", "shard", "offset", "header_bytes", "record_bytes")
 
 
@@ -70,7 +71,7 @@ def ranges_of(store: Store, split: str | None) -> list[SplitRange]:
         UsageError: there is no such split.
     """
     if split is not None and split not in store.manifest.splits:
-        known = ", ".join(store.manifest.splits) or "none"
+        known = ", ".join(map(one_line, store.manifest.splits)) or "none"
         raise UsageError(f"split {split!r}: {store.root} has the splits {known}; choose one of them")
     return [part for part in _all_ranges(store.manifest) if split in (None, part.split)]
 
@@ -167,3 +168,20 @@ class _Shapes:
             return _Part(field.name, self._columns[f"bytes_{field.name}"], 1, (), False)
         column = None if field.rows is None else self._columns[f"rows_{field.rows}"]
         return _Part(field.name, column, field.row_bytes, field.shape, field.per_point)
+
+
+def one_line(name: str) -> str:
+    """A name for people: on one line, unlike every other name's, and with nothing in it that drives a terminal.
+
+    Control characters, those of text direction and invisible ones are Python's escapes, and so are backslashes, so
+    that nothing else looks like an escape. Surrogates, which stand for bytes that are not UTF-8, stay.
+    """
+    if name.isprintable() and "\\" not in name:
+        return name
+    return "".join(map(_escaped, name))
+
+
+def _escaped(character: str) -> str:
+    if character != "\\" and unicodedata.category(character) not in _HIDDEN:
+        return character
+    return character.encode("unicode_escape").decode("ascii")

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import unicodedata
 
 import numpy as np
 import pytest
@@ -58,9 +59,60 @@ def test_names_one_a_line_in_order(packed, capfdbinary):
 def test_names_that_are_no_utf8_are_their_bytes_and_control_characters_escapes(odd, capfdbinary):
     lines = run(capfdbinary, "ls", odd)[1].split(b"\n")
     assert lines == [
-        b"empty", b"pose", b"raw\xff\xe9", rb"new\nline\x1b[31m\t\x7f\x9b" + b"\\", b"p", FOREIGN.encode(), b"",
+        b"empty", b"pose", b"raw\xff\xe9", rb"new\nline\x1b[31m\t\x7f\x9b" + b"\\\\", b"p", FOREIGN.encode(), b"",
     ]  # fmt: skip
     assert run(capfdbinary, "ls", odd, "--long")[1].splitlines()[3].endswith(b"  raw\xff\xe9")
+
+
+CATEGORIES = ("Cc", "Cf", "Zl", "Zp")
+HIDDEN = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) in CATEGORIES]
+SPOOFS = [
+    "a\u2028b", "a\u2029b", "a\x85b", "a\u202eb", "a\u2066b", "a\u200bb", "a\ufeffb", "a\nb", "a\\nb", "a\\u2028b",
+    "a\\\\nb", "ab", "a\\", "a\rb", "a\x1b]0;title\x07b", "a\U000e0041b", "a\x9b2Jb", "a\vb", "a\fb", "a\x1cb",
+    "\u00e9 \u3000\u7121 \U0001f600",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("option", [(), ("--long",)])
+def test_no_name_breaks_a_line_or_looks_like_another(tmp_path, capfdbinary, option):
+    """Names of samples and splits: one line each, of printable characters, all different; --json has them exact."""
+    samples = [MadeSample(f"{at}{name}", split, {}) for at, split in enumerate(SPOOFS) for name in (*SPOOFS, *HIDDEN)]
+    write_store(tmp_path / "d", SCHEMA, samples, per_shard=len(samples))
+    text = run(capfdbinary, "ls", tmp_path / "d", *option)[1].decode()
+    lines = text.splitlines()[len(option) :]
+    assert text.count("\n") == len(lines) + len(option)
+    assert not set("".join(lines)) & set(HIDDEN)
+    infos = [PackedDataset(tmp_path / "d").info(index) for index in range(len(samples))]
+    splits = {}
+    for line, info in zip(lines, infos, strict=True):
+        end = line[text.index("name") :] if option else line
+        assert (end.encode().decode("unicode_escape") if end.isascii() else end) == info.name
+        splits.setdefault(info.split, set()).add(line.split()[1] if option else "")
+    assert len(set.union(*splits.values())) == (len(SPOOFS) if option else 1)
+    assert all(len(shown) == 1 for shown in splits.values())
+    objects = [json.loads(line) for line in run(capfdbinary, "ls", tmp_path / "d", "--json")[1].splitlines()]
+    assert [(values["name"], values["split"]) for values in objects] == [(info.name, info.split) for info in infos]
+    err = run(capfdbinary, "ls", tmp_path / "d", "--split", "nope")[2]
+    assert err.endswith("choose one of them\n")
+    assert not set(err[:-1]) & set(HIDDEN)
+
+
+def test_one_split_at_a_time(odd, capfdbinary):
+    """An index counts within one split or in all, so several are refused, whatever the form."""
+    for option in ((), ("--long",), ("--json",)):
+        for again in ("b", "a", "nope\n"):
+            code, out, err = run(capfdbinary, "ls", odd, "--split", "a", *option, "--split", again)
+            assert code == 2
+            assert f"--split: found 'a', {again!r}; expected one" in err
+            assert (list(json.loads(out)) if out else []) == (
+                ["schema", "fastload_version", "error", "problems"] if option == ("--json",) else []
+            )
+
+
+def test_numbers_are_those_of_the_whole_dataset(odd, capfdbinary):
+    for option in ((), ("--long",)):
+        lines = run(capfdbinary, "ls", odd, "--split", "b", "--json", *option)[1].splitlines()
+        assert [(values["index"], values["number"]) for values in map(json.loads, lines)] == [(0, 3), (1, 4), (2, 5)]
 
 
 def test_names_lead_back_to_their_samples_through_a_pipe(tmp_path):
@@ -128,8 +180,9 @@ def test_json_is_one_object_a_line_with_all_that_is_known(odd, capfdbinary):
             info = dataset.info(index)
             assert list(values.items()) == [
                 ("schema", "fastload.ls/1"), ("fastload_version", fastload.__version__), ("name", info.name),
-                ("index", index), ("split", info.split), ("points", info.points), ("bytes", info.nbytes),
-                ("shard", info.shard), ("fields", {name: list(shape) for name, shape in info.fields.items()}),
+                ("index", index), ("number", info.number), ("split", info.split), ("points", info.points),
+                ("bytes", info.nbytes), ("shard", info.shard),
+                ("fields", {name: list(shape) for name, shape in info.fields.items()}),
             ]  # fmt: skip
     objects = [json.loads(line) for line in run(capfdbinary, "ls", odd, "--json", "--split", "b")[1].splitlines()]
     assert [(values["index"], values["name"]) for values in objects] == [(0, CONTROL), (1, "p"), (2, FOREIGN)]
