@@ -96,7 +96,7 @@ def write_atomic(
     leaves the temporary file, cut as it is.
     """
     temp = temporary(path)
-    with explain_errors(path), _removed_on_failure(temp, keep=keep_temporary):
+    with explain_errors(path), removed_on_failure(temp, keep=keep_temporary):
         size = _write_new(temp, chunks)
         if sync:
             publish(path)
@@ -112,7 +112,7 @@ def write_shared(path: Path, data: bytes) -> None:
     of it: programs that look for files by a part of their names shall not find what a killed process left.
     """
     temp = path.with_name(TEMP_PREFIX + secrets.token_hex(16))
-    with explain_errors(path), _removed_on_failure(temp):
+    with explain_errors(path), removed_on_failure(temp):
         _write_new(temp, [data])
         temp.replace(path)
 
@@ -125,7 +125,7 @@ def replace_keeping(path: Path, chunks: Iterable[bytes | memoryview], temp: Path
         chunks: its bytes.
         temp: the temporary file to write, in the same folder.
     """
-    with explain_errors(path), _removed_on_failure(temp):
+    with explain_errors(path), removed_on_failure(temp):
         _write_new(temp, chunks)
         aside = set_aside(path)
         publish(path, temp)
@@ -133,12 +133,13 @@ def replace_keeping(path: Path, chunks: Iterable[bytes | memoryview], temp: Path
 
 
 @contextlib.contextmanager
-def _removed_on_failure(temp: Path, *, keep: bool = False) -> Iterator[None]:
+def removed_on_failure(temp: Path, *, keep: bool = False) -> Iterator[None]:
+    """Remove the temporary file when what is done with it fails; `keep`: leave it."""
     try:
         yield
     except BaseException:
         if not keep:
-            remove(temp)
+            discard(temp)
         raise
 
 
@@ -181,6 +182,12 @@ def sync_folder(path: Path) -> None:
 def remove(path: Path) -> None:
     """Remove the file where it exists."""
     path.unlink(missing_ok=True)
+
+
+def discard(path: Path) -> None:
+    """Remove a file that another error has made useless; one that cannot be removed does not hide that error."""
+    with contextlib.suppress(OSError):
+        remove(path)
 
 
 def remove_folder_if_empty(path: Path) -> None:

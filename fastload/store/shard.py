@@ -64,7 +64,7 @@ class ShardWriter:
 
     def __enter__(self) -> ShardWriter:
         fs.remove(self._temp)
-        with self._explained():
+        with fs.removed_on_failure(self._temp), self._explained():
             # No writemap: with it a full disk is SIGBUS. sync=False: one sync at the end is enough, since
             # the file gets its name only after it.
             self._env = lmdb.open(
@@ -109,7 +109,7 @@ class ShardWriter:
         finally:
             self._env.close()
             if kind is not None:
-                fs.remove(self._temp)
+                fs.discard(self._temp)
 
     def _explained(self) -> _ExplainedLmdb:
         return _ExplainedLmdb(self._path)
@@ -141,9 +141,13 @@ class _ExplainedLmdb:
 
 
 def publish_shard(root: Path, number: int, schema: Schema) -> ShardResult:
-    """Give a written shard its name and gather what index and manifest keep of it."""
+    """Give a written shard its name and gather what index and manifest keep of it.
+
+    Where it cannot have its name, the written file is removed: a full disk has better use for its space.
+    """
     file = shard_file(number)
-    fs.publish(root / file)
+    with fs.removed_on_failure(fs.temporary(root / file)):
+        fs.publish(root / file)
     try:
         return scan_shard(root, file, number, schema)
     except DamageError as error:

@@ -1,12 +1,16 @@
 """Packing under fault: a kill, a full disk, few descriptors, little address space. Never half a dataset."""
 
+import errno
+import itertools
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -111,11 +115,62 @@ def test_a_call_that_fails_names_the_file_and_publishes_nothing(tmp_path, call, 
         assert done.returncode == 1, (turn, done.stderr)
         assert str(out) in done.stderr
         assert "Traceback" not in done.stderr
+        assert not list(out.glob("shards/.tmp-*"))
         if not (out / "dataset.json").exists():  # the last call syncs the folder after the rename
             assert run_fastload("pack", source, out, "--shard-size", "20kB", "--quiet").returncode == 0
         assert fastload.verify(out).ok
         turn += 1
     assert turn >= 5
+
+
+@contextmanager
+def nth_call_fails(owner, name, turn, code):
+    """The call number `turn` of a function, and no other, is answered with this error. Gives the calls."""
+    calls = []
+    real = getattr(owner, name)
+
+    def fail(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) == turn + 1:
+            raise OSError(code, os.strerror(code))
+        return real(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, fail)
+        yield calls
+
+
+CALLS = [(os, "fsync"), (Path, "replace"), (os, "link"), (os, "pread"), (os, "preadv"), (os, "open")]
+
+
+@pytest.mark.parametrize(("owner", "name"), CALLS)
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_no_call_that_fails_leaves_half_a_shard_behind(tmp_path, owner, name, code):
+    """Neither packing nor repairing: what is half written only takes space, on a disk that may be full."""
+    source = write_tree(tmp_path / "source", {f"00/{i:06d}": 200 for i in range(4)})
+    fastload.pack(source, tmp_path / "sound", shard_size=8_000)
+    sound = tree_bytes(tmp_path / "sound")
+    pages = bytearray(sound["shards/00000.lmdb"])
+    pages[4096] ^= 8  # a meta page: the records can be read, the pages are to be rebuilt
+
+    def damaged(root):
+        shutil.copytree(tmp_path / "sound", root)
+        (root / "shards/00000.lmdb").write_bytes(pages)
+
+    def repair(root):
+        damaged(root)
+        return fastload.repair(root)
+
+    for work in (lambda root: fastload.pack(source, root, shard_size=8_000), repair):
+        for turn in itertools.count():
+            root = tmp_path / "d"
+            shutil.rmtree(root, ignore_errors=True)
+            with nth_call_fails(owner, name, turn, code) as calls, suppress(OSError, fastload.FastloadError):
+                work(root)
+            assert not list(root.glob("shards/.tmp-*")), (turn, calls[-1:])
+            if len(calls) <= turn:
+                assert tree_bytes(root).items() >= sound.items()
+                break
 
 
 FAILING = """

@@ -21,7 +21,7 @@ from fastload.store import fs
 from fastload.store.files import OpenFile, read_at
 from fastload.store.identity import Identity
 from fastload.store.index import INDEX_FILE
-from fastload.store.manifest import MANIFEST_FILE, ShardEntry, manifest_bytes
+from fastload.store.manifest import MANIFEST_FILE, ShardEntry, check_manifest, manifest_bytes
 from fastload.store.pages import read_map_size
 from fastload.store.record import ATTACHMENT_BIT, INFO_KEY
 from fastload.store.scan import digest_file
@@ -147,13 +147,14 @@ class _Mender:
         old, expected = case.found, case.expected
         assert old is not None
         path = self._root / expected.file
-        digest = self._write_copy(path, case)
-        known = [entry.xxh3_128 for entry in (expected.origin, expected.current) if entry is not None]
-        if digest not in known and not case.broken:  # rewritten by another tool, which left nothing damaged
-            fs.remove(fs.temporary(path))
-            return old
-        aside = fs.set_aside(path)
-        fs.publish(path)
+        with fs.removed_on_failure(fs.temporary(path)):
+            digest = self._write_copy(path, case)
+            known = [entry.xxh3_128 for entry in (expected.origin, expected.current) if entry is not None]
+            if digest not in known and not case.broken:  # rewritten by another tool, which left nothing damaged
+                fs.remove(fs.temporary(path))
+                return old
+            aside = fs.set_aside(path)
+            fs.publish(path)
         self._note(path, aside)
         return examine_shard(self._root, expected.file, self._found.kind.schema)
 
@@ -202,7 +203,15 @@ class _Mender:
         """Write index, names and manifest, those that are not there as they should be."""
         files: dict[str, Chunks] = dict(contents.side_files())
         described = describe(files)
-        files[MANIFEST_FILE] = [manifest_bytes(contents.manifest(described))]
+        manifest = contents.manifest(described)
+        try:
+            check_manifest(manifest)
+        except ValueError as error:
+            raise DatasetError(
+                f"{self._root}: what its shards say cannot be right together ({error}); copy them anew, or pack the"
+                " dataset again"
+            ) from error
+        files[MANIFEST_FILE] = [manifest_bytes(manifest)]
         described |= describe({MANIFEST_FILE: files[MANIFEST_FILE]})
         for file, chunks in files.items():
             moved = self._moves and file in (INDEX_FILE, MANIFEST_FILE)
