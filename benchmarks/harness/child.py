@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from benchmarks.harness.contender import Figures, Job, Loader, Turn
@@ -24,6 +25,8 @@ from benchmarks.harness.errors import Unavailable
 from benchmarks.harness.usage import Memory, tree_cpu_s, tree_memory
 
 T = TypeVar("T")
+HARNESS = Path(__file__).resolve().parent
+REPO = HARNESS.parents[1]
 OWN_PACKAGES = ("benchmarks", "fastload", "tests")
 """A module of these that is missing is a mistake, not something to install."""
 
@@ -45,36 +48,57 @@ def _serve(commands: TextIO, answers: TextIO) -> None:
     if not order:
         return
     with contextlib.ExitStack() as stack:
-        answer, meter = _attempt(lambda: _open(json.loads(order), stack))
+        values = json.loads(order)
+        peer = values["target"].partition(":")[0]
+        answer, meter = _attempt(lambda: _open(values, stack), peer)
         _send(answers, answer)
         if meter is None:
             return
         for line in commands:
-            answer, figures = _attempt(functools.partial(meter.take, Turn(**json.loads(line))))
+            answer, figures = _attempt(functools.partial(meter.take, Turn(**json.loads(line))), peer)
             _send(answers, answer if figures is None else {**answer, "figures": asdict(figures)})
 
 
-def _attempt(work: Callable[[], T]) -> tuple[dict[str, Any], T | None]:
-    """What the work gives; an answer that says that it did, or why not."""
+def _attempt(work: Callable[[], T], peer: str) -> tuple[dict[str, Any], T | None]:
+    """What the work gives; an answer that says that it did, or why not and where in the peer's module."""
     try:
         return {"status": "ok"}, work()
     except Unavailable as reason:
         return {"status": "unavailable", "reason": str(reason)}, None
     except Exception as error:
-        return _describe_failure(error), None
+        return _describe_failure(error, peer), None
 
 
 def _send(answers: TextIO, answer: Mapping[str, Any]) -> None:
     print(json.dumps(answer), file=answers, flush=True)
 
 
-def _describe_failure(error: Exception) -> dict[str, Any]:
+def _describe_failure(error: Exception, peer: str) -> dict[str, Any]:
     text = " ".join(str(error).split())
+    reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    place = _place_of(error, peer)
     return {
         "status": "failed",
-        "reason": f"{type(error).__name__}: {text}" if text else type(error).__name__,
+        "reason": f"{reason} ({place})" if place else reason,
         "traceback": traceback.format_exc(),
     }
+
+
+def _place_of(error: Exception, peer: str) -> str | None:
+    """File and line where it was raised, or passed through, in the peer's module; else in what is not the harness."""
+    module = getattr(sys.modules.get(peer), "__file__", None)
+    outside = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_theirs(frame.filename)]
+    own = [frame for frame in outside if frame.filename == module]
+    frame = next(reversed(own or outside), None)
+    return None if frame is None else f"{_shortest(Path(frame.filename))}:{frame.lineno}"
+
+
+def _is_theirs(file: str) -> bool:
+    return not file.startswith("<") and not Path(file).is_relative_to(HARNESS)
+
+
+def _shortest(file: Path) -> Path:
+    return file.relative_to(REPO) if file.is_relative_to(REPO) else file
 
 
 def _open(order: Mapping[str, Any], stack: contextlib.ExitStack) -> _Meter:
@@ -87,10 +111,19 @@ def _open(order: Mapping[str, Any], stack: contextlib.ExitStack) -> _Meter:
             raise
         raise Unavailable(f"not installed: the Python module {error.name}") from error
     if order["delivery"] is None:
+        _check_kind(work, Job, "a Job", order["target"])
         stack.callback(work.finish)
         return _Meter(lambda turn: _run_job(work, turn), work.prepare)
+    _check_kind(work, Loader, "an object with epoch(seed)", order["target"])
     delivery = Delivery(tuple(order["delivery"]["fields"]), order["delivery"]["layout"])
     return _Meter(lambda turn: _run_epoch(work, delivery, turn))
+
+
+def _check_kind(work: Any, kind: type, what: str, target: str) -> None:
+    if not isinstance(work, kind):
+        raise TypeError(
+            f"{target} gave {type(work).__name__}; expected {what}, as benchmarks/harness/contender.py says"
+        )
 
 
 class _Meter:

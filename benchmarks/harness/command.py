@@ -15,14 +15,16 @@ from benchmarks.harness.pagecache import cached_fraction
 from benchmarks.harness.report import Report
 from benchmarks.harness.results import analyse
 from benchmarks.harness.runner import Settings, run
-from benchmarks.harness.scenario import Command, Scenario, Workplace
+from benchmarks.harness.scenario import Command, Workplace
 from benchmarks.harness.table import format_report
 from fastload.cli.common import Parser
 from fastload.cli.streams import OutputError, open_streams, print_err, print_out
 from fastload.errors import FastloadError
 
 DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
-_EXIT_CODES = "exit codes: 0 done, 1 something that is installed failed or delivered wrong data, 2 wrong usage"
+_EXIT_CODES = """\
+exit codes: 0 done, 1 something that is installed failed or delivered wrong data (the others are measured all the
+same), 2 wrong usage, 130 after Ctrl-C"""
 
 
 def main(command: Command, arguments: Sequence[str] | None = None) -> int:
@@ -68,8 +70,7 @@ def _run(command: Command, options: argparse.Namespace) -> int:
         place = Workplace(Path(options.work).absolute(), guard, print_err)
         scenario = command.build(options, place)
         contenders = _choose(scenario.contenders, options.only)
-        reference = _choose_reference(scenario, contenders)
-        outcome = run([*contenders, *scenario.limits], reference, settings, guard, print_err)
+        outcome = run([*contenders, *scenario.limits], scenario.reference, settings, guard, print_err)
     code = FAILED if any(track.failed for track in outcome.tracks) else DONE
     report = Report(
         name=command.name,
@@ -108,11 +109,3 @@ def _choose(contenders: Sequence[Contender], only: Sequence[str]) -> tuple[Conte
 
 def _is_called(contender: Contender, name: str) -> bool:
     return name in (contender.name, contender.name.partition(":")[0])
-
-
-def _choose_reference(scenario: Scenario, chosen: Sequence[Contender]) -> str | None:
-    """The scenario's reference; the first contender when `--only` leaves it out."""
-    names = [contender.name for contender in chosen]
-    if scenario.reference in names or not names:
-        return scenario.reference if names else None
-    return names[0]

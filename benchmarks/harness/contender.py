@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from benchmarks.harness.delivery import Content, Delivery
 
 Batch = Mapping[str, Any]
 
 
+@runtime_checkable
 class Loader(Protocol):
     """What a peer that delivers batches opens."""
 

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 PAGE_BYTES = 4096
+OFFSET = "offset"
+_OFFSET_IS = "(B,) integers, where each sample ends in the joined fields: the running sum of their sizes"
 _MODULUS = 2**64
 
 
@@ -30,36 +32,78 @@ class Delivery:
     layout: Literal["offset", "rows", "single"]
 
     def arrays(self, batch: Mapping[str, Any]) -> dict[str, Array]:
-        """The fields as arrays. Raises `ValueError` for one that is missing or not contiguous."""
+        """The fields as arrays. Raises `ValueError` for one that is missing or not whole, `TypeError` for no batch."""
+        if not isinstance(batch, Mapping):
+            raise TypeError(
+                f"a batch is {type(batch).__name__}; expected a dict (a mapping) of names to arrays or CPU tensors:"
+                f" {_listed(self._names)}"
+            )
         return {name: _array(batch, name) for name in self.fields}
 
     def count(self, batch: Mapping[str, Any]) -> int:
         """The number of samples in a batch."""
         if self.layout == "single":
             return 1
-        return len(batch["offset"] if self.layout == "offset" else batch[self.fields[0]])
+        return len(_ends(batch)) if self.layout == "offset" else len(batch[self.fields[0]])
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """What a batch has to have."""
+        return (*self.fields, OFFSET) if self.layout == "offset" else self.fields
 
     def samples(self, batch: Mapping[str, Any]) -> Iterator[dict[str, Array]]:
-        """The samples of a batch, as views."""
+        """The samples of a batch, as views. Raises `ValueError` where it does not come apart into samples."""
         arrays = self.arrays(batch)
-        for place in self._places(batch):
+        for place in self._places(batch, arrays):
             yield {name: array[place] for name, array in arrays.items()}
 
-    def _places(self, batch: Mapping[str, Any]) -> Iterable[Any]:
+    def _places(self, batch: Mapping[str, Any], arrays: Mapping[str, Array]) -> Iterable[Any]:
         if self.layout == "single":
             return [...]
+        sizes = {name: len(array) if array.ndim else None for name, array in arrays.items()}
         if self.layout == "rows":
+            _check_sizes(sizes, self.count(batch), "one row a sample")
             return range(self.count(batch))
-        ends = np.asarray(batch["offset"]).tolist()
+        ends = _ends(batch).tolist()
+        if ends != sorted(ends) or min(ends, default=0) < 0:
+            raise ValueError(f"{OFFSET!r}: found {ends[:8]}; expected {_OFFSET_IS}: they never fall")
+        _check_sizes(sizes, ends[-1] if ends else 0, f"the last of {OFFSET!r}: {_OFFSET_IS}")
         return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _check_sizes(sizes: Mapping[str, int | None], expected: int, what: str) -> None:
+    for name, size in sizes.items():
+        if size != expected:
+            found = "a single value" if size is None else f"{size:,} rows"
+            raise ValueError(f"field {name!r}: found {found} in a batch; expected {expected:,}, {what}")
+
+
+def _ends(batch: Mapping[str, Any]) -> Array:
+    """Where each sample ends in the joined fields."""
+    if OFFSET not in batch:
+        raise ValueError(f"{OFFSET!r}: the batch has {_listed(batch)}; the peer has to add it: {_OFFSET_IS}")
+    ends = np.asarray(batch[OFFSET])
+    if ends.ndim != 1 or ends.dtype.kind not in "iu":
+        raise ValueError(f"{OFFSET!r}: found {ends.dtype} of shape {ends.shape}; expected {_OFFSET_IS}")
+    return ends
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(str, names)) or "nothing"
 
 
 def _array(batch: Mapping[str, Any], name: str) -> Array:
     if name not in batch:
-        raise ValueError(f"field {name!r}: the batch has {', '.join(batch)}; the peer has to deliver it")
+        raise ValueError(
+            f"field {name!r}: the batch has {_listed(batch)}; expected this field too, as an array or a CPU tensor; the"
+            " peer has to deliver it"
+        )
     array = np.asarray(batch[name])
     if not array.flags.c_contiguous:
-        raise ValueError(f"field {name!r}: not contiguous, strides {array.strides}; the peer has to deliver it whole")
+        raise ValueError(
+            f"field {name!r}: not contiguous, strides {array.strides}; the peer has to deliver it whole"
+            " (numpy.ascontiguousarray)"
+        )
     return array
 
 
@@ -183,7 +227,7 @@ class Consumer:
         self._sum = ContentSum() if check else None
 
     def take(self, batch: Mapping[str, Any]) -> None:
-        """Consume one batch. Raises `ValueError` when it lacks a field."""
+        """Consume one batch. Raises `ValueError` when it is not what it should be."""
         start = time.perf_counter()
         for array in self._delivery.arrays(batch).values():
             touch(array)

@@ -48,7 +48,8 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add("work", type=Path, metavar="WORK", help="folder for the data; what it has from an earlier run is used again")
     add("--rounds", type=whole(1), default=9, metavar="N", help="timed rounds, after one to warm up (default: 9)")
     add("--seed", type=whole(0), default=0, metavar="K", help="for the order of contenders and samples (default: 0)")
-    add("--only", nargs="+", default=[], metavar="NAME", help="these contenders, or families of them (loose-files)")
+    add("--only", nargs="+", default=[], metavar="NAME",
+        help="these contenders, or families of them (loose-files); ratios need the reference among them")  # fmt: skip
     add("--json", type=Path, metavar="FILE", help="write all that was measured to this file")
     add("--timeout", type=positive_seconds, default=600.0, metavar="S",
         help="seconds that a contender may take to open, or for a round (default: 600)")  # fmt: skip

@@ -15,7 +15,7 @@ from benchmarks.harness.process import ChildError, ChildProcess
 Say = Callable[[str], None]
 Status = Literal["ok", "wrong", "failed", "unavailable", "unchecked"]
 """ok; delivers something else than the reference; raised, died or hung; not installed or not to be known here; cannot
-be held against a reference that failed."""
+be held against a reference that failed or was left out."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Outcome:
     Attributes:
         orders: names in the order in which each round ran them.
         tracks: one for each entry.
-        reference: name of the contender that others are held against; None without contenders.
+        reference: name of the contender that others are held against; None where it was not among them.
     """
 
     orders: tuple[tuple[str, ...], ...]
@@ -97,7 +97,10 @@ def plan_orders(names: Sequence[str], rounds: int, seed: int) -> tuple[tuple[str
 
 
 def run(entries: Sequence[Entry], reference: str | None, settings: Settings, guard: ProcessGuard, say: Say) -> Outcome:
-    """Open all entries, warm them up, compare what they deliver, and run the timed rounds."""
+    """Open all entries, warm them up, compare what they deliver, and run the timed rounds.
+
+    Where the reference is not among the entries, they are run, and compared with nothing.
+    """
     runners = [_Runner(Track(entry), settings, guard) for entry in entries]
     orders = plan_orders([entry.name for entry in entries], settings.rounds, settings.seed)
     try:
@@ -116,16 +119,20 @@ def run(entries: Sequence[Entry], reference: str | None, settings: Settings, gua
     finally:
         for runner in runners:
             runner.kill()
-    return Outcome(orders, tuple(runner.track for runner in runners), reference)
+    known = reference if any(runner.name == reference for runner in runners) else None
+    return Outcome(orders, tuple(runner.track for runner in runners), known)
 
 
 def _compare(runners: Sequence[_Runner], reference: str | None) -> None:
     """Take out of the run what delivers something else than the reference."""
     base = next((runner.track for runner in runners if runner.name == reference), None)
     for runner in runners:
-        if runner.track.status != "ok" or not isinstance(runner.track.entry, Contender) or base is None:
+        if runner.track.status != "ok" or not isinstance(runner.track.entry, Contender) or reference is None:
             continue
-        if base.status != "ok":
+        if base is None:
+            runner.track.status = "unchecked"
+            runner.track.reason = f"--only left out the reference, {reference}; name it too for ratios"
+        elif base.status != "ok":
             runner.track.status = "unchecked"
             runner.track.reason = f"the reference {reference} gave nothing to compare with"
         else:

@@ -81,8 +81,8 @@ def _contender_columns(report: Report) -> list[Column]:
         ("CPU s", lambda result: _median(result.cpu_s, 1)),
         ("MB", lambda result: _megabytes(result.peak_pss_bytes)),
     ]
-    if report.outcome.reference is not None:
-        columns.append((f"x {report.outcome.reference}", lambda result: _ratio(result, result.to_reference)))
+    if report.scenario.reference is not None:
+        columns.append((f"x {report.scenario.reference}", lambda result: _ratio(result, result.to_reference)))
     if limits:
         columns.append((limit, lambda result: _ratio(result, result.to_limit)))
     return columns
@@ -123,6 +123,8 @@ def _ratio(result: Result, summary: Summary | None) -> str:
 def _state(track: Track) -> str:
     if track.status == "unavailable":
         return "unknown" if isinstance(track.entry, Limit) else "not here"
+    if track.status == "unchecked":
+        return "not compared"
     return "" if track.status == "ok" else track.status.upper()
 
 

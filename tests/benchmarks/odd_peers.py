@@ -94,6 +94,35 @@ class NoField(Good):
         return {"points": batch["points"], "offset": batch["offset"]}
 
 
+class NoOffset(Good):
+    def change(self, batch):
+        return {"points": batch["points"], "semantic": batch["semantic"]}
+
+
+class Starts(Good):
+    """`offset` holds where samples begin."""
+
+    def change(self, batch):
+        return {**batch, "offset": np.concatenate([[0], batch["offset"][:-1]])}
+
+
+class Sizes(Good):
+    """`offset` holds the sizes of the samples."""
+
+    def change(self, batch):
+        return {**batch, "offset": np.diff(batch["offset"], prepend=0)[::-1]}
+
+
+class Tuples(Good):
+    def change(self, batch):
+        return tuple(batch.values())
+
+
+class Nothing(Good):
+    def change(self, batch):
+        return {}
+
+
 class Strided(Good):
     def change(self, batch):
         return {**batch, "points": batch["points"][:, ::2]}
@@ -176,6 +205,22 @@ class Chatty(Good):
     def epoch(self, seed):
         print("this must not come between the results")
         return super().epoch(seed)
+
+
+class RaisingInside(Good):
+    """Raises in a library that it calls."""
+
+    def change(self, batch):
+        return np.concatenate([batch["points"], batch["semantic"]])
+
+
+class RaisingAtOnce(Good):
+    def __init__(self):
+        raise ValueError("cannot be opened")
+
+
+def open_nothing():
+    return None
 
 
 def open_missing():

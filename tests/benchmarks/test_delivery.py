@@ -42,6 +42,20 @@ def test_rows_are_samples():
     )
 
 
+@pytest.mark.parametrize("offset", [[[4]], 4, [4.0], [True], [3], [5], [4, 2], [-1, 4], []])
+def test_offsets_that_are_none(offset):
+    batch = {"points": np.zeros((4, 3), np.float32), "labels": np.arange(4), "offset": np.array(offset)}
+    with pytest.raises(ValueError, match="offset"):
+        Consumer(Delivery(NAMES, "offset"), check=True).take(batch)
+
+
+def test_rows_of_another_number():
+    with pytest.raises(ValueError, match="field 'label': found 3 rows in a batch; expected 4, one row a sample"):
+        Consumer(Delivery(("image", "label"), "rows"), check=True).take(
+            {"image": np.zeros((4, 8)), "label": np.arange(3)}
+        )
+
+
 def test_content_survives_json():
     content = content_of(samples_of(1, 3))
     assert Content.from_json(content.to_json()) == content

@@ -1,11 +1,14 @@
 """Interleaved rounds: their order, their figures, and what becomes of contenders that misbehave."""
 
 import json
+import re
 import statistics
+from pathlib import Path
 
 import pytest
 
 from benchmarks.harness.runner import plan_orders
+from tests.benchmarks import odd_peers
 from tests.benchmarks.odd_peers import COUNT, make_sample
 from tests.benchmarks.support import contender, memcpy_of, named, run
 
@@ -14,6 +17,12 @@ NBYTES = sum(array.nbytes for number in range(COUNT) for array in make_sample(nu
 
 def reference(**options):
     return contender("reference", "Good", **options)
+
+
+def line_of(words):
+    """The number of the line with these words in the file of the odd peers."""
+    lines = Path(odd_peers.__file__).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if words in line)
 
 
 def statuses(report):
@@ -132,9 +141,17 @@ def test_values_of_timed_rounds_are_checked_on_request(tmp_path, checked):
 
 
 @pytest.mark.parametrize(("peer", "reason"), [
-    ("NoField", "ValueError: field 'semantic': the batch has points, offset"),
+    ("NoField", "ValueError: field 'semantic': the batch has points, offset; expected this field too"),
+    ("NoOffset", "'offset': the batch has points, semantic; the peer has to add it: (B,) integers, where each"),
+    ("Starts", "222 rows in a batch; expected 168, the last of 'offset': (B,) integers, where each sample"),
+    ("Sizes", "they never fall"),
+    ("Tuples", "a batch is tuple; expected a dict (a mapping) of names to arrays or CPU tensors: points, semantic,"),
+    ("Nothing", "field 'points': the batch has nothing"),
     ("Strided", "not contiguous"),
-    ("Raising", "RuntimeError: the third epoch fails"),
+    ("Raising", "RuntimeError: the third epoch fails (tests/benchmarks/odd_peers.py:{'the third'})"),
+    ("RaisingInside", "(tests/benchmarks/odd_peers.py:{'return np.concatenate'})"),
+    ("RaisingAtOnce", "ValueError: cannot be opened (tests/benchmarks/odd_peers.py:{'cannot be opened'})"),
+    ("open_nothing", "odd_peers:open_nothing gave NoneType; expected an object with epoch(seed)"),
     ("Crashing", "signal 11, SIGSEGV; its last words: these are the last words"),
     ("open_exiting", "exit code 7"),
     ("open_mistaken", "ModuleNotFoundError"),
@@ -143,7 +160,7 @@ def test_who_fails_is_reported_and_the_others_go_on(tmp_path, capsys, peer, reas
     code, report = run(tmp_path, [reference(), contender("odd", peer)], "--rounds", "3", "--timeout", "60")
     odd = named(report["contenders"], "odd")
     assert (code, odd["status"]) == (1, "failed")
-    assert reason in odd["reason"]
+    assert re.sub(r"\{'(.*)'\}", lambda found: str(line_of(found[1])), reason) in odd["reason"]
     assert odd["summary"]["seconds"] is None
     assert len(named(report["contenders"], "reference")["rounds"]) == 3
     out = " ".join(capsys.readouterr().out.split())
@@ -195,11 +212,34 @@ def test_what_a_peer_prints_stays_out_of_the_results(tmp_path, capsys):
     assert "between the results" not in capsys.readouterr().out
 
 
-def test_only_some(tmp_path, capsys):
+@pytest.mark.parametrize("names", [["other"], ["other:2"], ["other:0", "odd"]])
+def test_only_some_without_the_reference_are_measured_and_compared_with_nothing(tmp_path, capsys, names):
+    contenders = [
+        reference(),
+        *(contender(name, "Good") for name in ("other:0", "other:2")),
+        contender("odd", "OtherType"),
+    ]
+    limits = [memcpy_of(tmp_path / "bytes")]
+    code, report = run(tmp_path, contenders, "--rounds", "2", "--only", *names, limits=limits)
+    assert code == 0
+    assert report["reference"] is None
+    assert set(statuses(report).values()) == {"unchecked"}
+    out = capsys.readouterr().out
+    for entry in report["contenders"]:
+        assert "--only left out the reference, reference; name it too" in entry["reason"]
+        assert entry["summary"]["to_reference"] is None is entry["summary"]["to_limit"]
+        assert entry["summary"]["seconds"]["median"] > 0
+        assert len(entry["rounds"]) == 2
+        line = next(line for line in out.splitlines() if line.startswith(f"{entry['name']} "))
+        assert line.endswith("not compared")
+    assert "x reference" in out
+
+
+def test_only_some_with_the_reference(tmp_path, capsys):
     contenders = [contender(name, "Good") for name in ("reference", "other:0", "other:2")]
-    _, report = run(tmp_path, contenders, "--rounds", "1", "--only", "other")
-    assert list(statuses(report)) == ["other:0", "other:2"]
-    assert report["reference"] == "other:0"
-    _, report = run(tmp_path, contenders, "--rounds", "1", "--only", "other:2", "reference")
-    assert list(statuses(report)) == ["reference", "other:2"]
+    code, report = run(tmp_path, contenders, "--rounds", "1", "--only", "other:2", "reference")
+    assert code == 0
+    assert statuses(report) == {"reference": "ok", "other:2": "ok"}
     assert report["reference"] == "reference"
+    assert named(report["contenders"], "other:2")["summary"]["to_reference"]["median"] > 0
+    assert "not compared" not in capsys.readouterr().out
