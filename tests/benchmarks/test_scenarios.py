@@ -1,6 +1,9 @@
 """The scenarios end to end, on a few small scans, as a user runs them."""
 
 import json
+import os
+import re
+import shutil
 import subprocess
 import sys
 
@@ -172,3 +175,29 @@ def test_help_has_examples(name):
     assert done.returncode == 0
     assert f"python benchmarks/{name}.py" in done.stdout
     assert "exit codes" in done.stdout
+
+
+def test_the_peer_of_the_readme_takes_part_as_it_stands(scans, tmp_path):
+    """Its file and its line, pasted into a copy of the benchmarks: the right content, and figures."""
+    text = (REPO / "benchmarks/README.md").read_text()
+    peer, entry = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    file = re.search(r"a whole one, `(peers/\w+\.py)`", text)[1]
+    (command,) = re.findall(r"^`python benchmarks/scans_hot.py WORK (--only .*?)`", text, re.MULTILINE)
+    shutil.copytree(REPO / "benchmarks", tmp_path / "benchmarks", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "benchmarks" / file).write_text(peer)
+    scenario = tmp_path / "benchmarks/scans_hot.py"
+    before, mark, rest = scenario.read_text().partition('{"loose-files": {"scans": scans}, ')
+    assert mark
+    scenario.write_text(f"{before}{mark}{entry.strip()} {rest}")
+    out = tmp_path / "out.json"
+    words = [sys.executable, scenario, tmp_path / "work", *command.split(), *small(scans), "--json", out]
+    env = {**os.environ, "PYTHONPATH": str(REPO)}
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=300, cwd="/", env=env)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(out.read_text())
+    contenders = {contender["name"]: contender for contender in report["contenders"]}
+    assert [(name, contender["status"]) for name, contender in contenders.items()] == [
+        ("loose-files:0", "ok"), ("memory-maps:0", "ok"), ("memory-maps:2", "unavailable"),
+    ]  # fmt: skip
+    assert contenders["memory-maps:0"]["content"] == contenders["loose-files:0"]["content"]
+    assert contenders["memory-maps:0"]["summary"]["to_reference"]["median"] > 0
