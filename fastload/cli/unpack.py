@@ -25,7 +25,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--name", action="append", metavar="GLOB", help="only samples whose name matches; repeatable")
     parser.add_argument("--overwrite", action="store_true", help="write into a folder that is not empty")
     parser.add_argument(
-        "--lossy-ok", action="store_true", help="go on where something was changed on request when it was packed"
+        "--lossy-ok", action="store_true", help="go on where something was changed by packing, or left out by a repair"
     )
     parser.set_defaults(run=run, again="run the same command with --overwrite to start over")
 

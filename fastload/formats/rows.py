@@ -107,7 +107,7 @@ def explain_counts(points_bytes: int, point_bytes: int, labels_bytes: int, label
         found = f"{points:,} points, {labels_bytes:,} bytes of labels" if rest else _counts(points, labels, label_bytes)
         columns = 0 if rest else _columns_for(points_bytes, labels)
         other = f"; or the points have {columns} columns: convert them" if columns in COLUMNS_IN_USE else ""
-        fix = f"write labels of {_byte_count(label_bytes)} each, or use the layout of these{other}"
+        fix = f"write labels of {_byte_count(label_bytes)} each{other}"
         return Doubt(f"{found}; {_WIDTHS[width]}", expected, fix)
     if rest:
         text = f"{points:,} points, {labels_bytes} bytes of labels: not a multiple of {label_bytes}"

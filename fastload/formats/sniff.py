@@ -95,7 +95,7 @@ _FIXES = {
     PICKLE: "fastload never unpickles: load it where you trust it and write the raw values",
     EMPTY: "an unfilled download or an interrupted copy: get the file again",
 }
-_FIX = "use the layout for such files, or convert it to the raw values"
+_FIX = "convert it to the raw values"
 
 
 def foreign(head: bytes) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import os
 import time
@@ -12,7 +13,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.errors import CorruptError, DatasetError, FormatError, UsageError
+from fastload.errors import CorruptError, DatasetError, FastloadError, FormatError, UsageError
 from fastload.formats.registry import FORMATS
 from fastload.packing.execute import ProgressCallback, ProgressCounter
 from fastload.packing.report import UnpackReport
@@ -20,7 +21,7 @@ from fastload.store import fs
 from fastload.store.attachments import read_attachments
 from fastload.store.reader import Store, open_store
 from fastload.store.record import Header, StoredFile
-from fastload.units import local_name
+from fastload.units import count_of, local_name
 
 
 @dataclass
@@ -49,13 +50,15 @@ def unpack(
         split: only the samples of this split.
         names: only the samples whose name matches one of these patterns (`*` and `?` as in a shell).
         overwrite: write into a folder that is not empty, over files of the same names.
-        lossy_ok: go on where the dataset says that something was changed when it was packed.
+        lossy_ok: go on where the dataset says that something was changed when it was packed, or left out by a repair.
         progress: called with a `Progress` after each sample.
 
     Raises:
         DatasetNotFoundError, VersionError, CorruptError: the dataset cannot be read.
         UsageError: unknown split, no sample of such a name, `out` in use.
         ResourceError: the disk is full.
+
+    Where it stops in the middle, what was written stays, and the error says so.
     """
     started = time.monotonic()
     root, out = Path(root), Path(out)
@@ -72,15 +75,16 @@ def unpack(
     base = Path(os.path.realpath(out))
     written = _Written()
     counter = ProgressCounter("unpack", len(numbers), store.manifest.source_bytes, progress)
-    for number in numbers:
-        before = written.bytes
-        _unpack_sample(store, number, base, written)
-        counter.add(written.bytes - before)
     attachments = 0
-    if names is None:
-        for path, data in read_attachments(store):
-            _write(base, path, data.data, written)
-            attachments += 1
+    with _say_what_stays(out, written):
+        for number in numbers:
+            before = written.bytes
+            _unpack_sample(store, number, base, written)
+            counter.add(written.bytes - before)
+        if names is None:
+            for path, data in read_attachments(store):
+                _write(base, path, data.data, written)
+                attachments += 1
     return UnpackReport(
         root=os.fspath(root),
         out=os.fspath(out),
@@ -90,6 +94,25 @@ def unpack(
         bytes=written.bytes,
         seconds=time.monotonic() - started,
     )
+
+
+@contextlib.contextmanager
+def _say_what_stays(out: Path, written: _Written) -> Iterator[None]:
+    """Make an error in the middle say that what was written stays, and what that means for the next run."""
+    try:
+        yield
+    except (FastloadError, OSError) as error:
+        if not any(out.iterdir()):
+            raise
+        files = count_of(written.files, "file")
+        stays = (
+            f"what was written so far ({files}) stays in {out}: give overwrite=True (--overwrite) to let the next run"
+            " write over it"
+        )
+        if isinstance(error, FastloadError):
+            error.args = (f"{error}; {stays}", *error.args[1:])
+            raise
+        raise OSError(error.errno, f"{error.strerror or error}; {stays}", error.filename) from error
 
 
 def _select(store: Store, split: str | None, names: Sequence[str] | None) -> Sequence[int]:
@@ -118,7 +141,7 @@ def _check_output(out: Path, *, overwrite: bool) -> None:
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out}: a file is there; choose another folder")
     if not overwrite and out.is_dir() and any(out.iterdir()):
-        raise UsageError(f"{out}: not empty; choose another folder, or give overwrite (--overwrite)")
+        raise UsageError(f"{out}: not empty; choose another folder, or give overwrite=True (--overwrite)")
 
 
 def _unpack_sample(store: Store, number: int, base: Path, written: _Written) -> None:

@@ -1,6 +1,9 @@
 """Unpack: the source files byte for byte, and nothing outside the folder."""
 
+import errno
+import itertools
 import os
+import pickle
 import shutil
 from dataclasses import replace
 
@@ -11,6 +14,7 @@ import fastload
 from fastload.errors import CorruptError, UsageError
 from fastload.packing.unpack import safe_target
 from fastload.schema import Field, Schema
+from fastload.store import fs
 from fastload.store.manifest import read_manifest, write_manifest
 from fastload.store.record import StoredFile
 from tests.support import MadeSample, run_fastload, tree_bytes, write_store
@@ -124,8 +128,9 @@ def test_records_made_to_do_harm_are_refused(tmp_path, file, message):
 
 def test_a_folder_under_the_name_of_a_file_is_named_and_no_temporary_file_stays(packed, tmp_path):
     (tmp_path / "out/sequences/00/velodyne/000001.bin").mkdir(parents=True)
-    with pytest.raises(OSError, match="000001"):
+    with pytest.raises(OSError, match="000001") as caught:
         fastload.unpack(packed, tmp_path / "out", overwrite=True)
+    assert caught.value.errno == errno.EISDIR
     assert not list((tmp_path / "out").rglob(".tmp-*"))
 
 
@@ -139,6 +144,43 @@ def test_damage_stops_it_by_name(packed, tmp_path):
     assert done.returncode == 1
     assert "shards/00000.lmdb" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
+@pytest.mark.parametrize("turn", [0, 1, 5, 17])
+def test_a_failure_in_the_middle_says_what_stays_and_how_to_go_on(packed, scans, tmp_path, code, turn):
+    out = tmp_path / "out"
+    calls = itertools.count()
+    real = fs._write_new
+
+    def fail(*arguments):
+        if next(calls) == turn:
+            raise OSError(code, os.strerror(code))
+        return real(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fs, "_write_new", fail)
+        with pytest.raises((OSError, fastload.FastloadError)) as caught:
+            fastload.unpack(packed, out)
+    text = str(pickle.loads(pickle.dumps(caught.value)))
+    what = f"what was written so far ({turn} file{'s' * (turn != 1)})"
+    assert f"{what} stays in {out}: give overwrite=True (--overwrite)" in text
+    assert os.strerror(code) in text or code == errno.EMFILE
+    assert len([path for path in out.rglob("*") if path.is_file()]) == turn
+    with pytest.raises(UsageError, match="--overwrite"):
+        fastload.unpack(packed, out)
+    fastload.unpack(packed, out, overwrite=True)
+    assert tree_bytes(out) == tree_bytes(scans)
+
+
+def test_damage_in_the_middle_keeps_its_error_and_says_what_stays(packed, tmp_path):
+    shutil.copytree(packed, tmp_path / "d")
+    (tmp_path / "d/shards/00001.lmdb").unlink()
+    with pytest.raises(CorruptError, match=r"00001\.lmdb: the shard is missing.*written so far .* stays in") as caught:
+        fastload.unpack(tmp_path / "d", tmp_path / "out")
+    assert caught.value.shard == "shards/00001.lmdb"
+    done = run_fastload("unpack", tmp_path / "d", tmp_path / "other")
+    assert (done.returncode, "stays in" in done.stderr) == (1, True)
 
 
 def test_file_modes_follow_the_umask(packed, tmp_path):
