@@ -380,7 +380,7 @@ class ResumableOrder:
             )
 
     def _warn_of_repeat(self) -> None:
-        if self._repeats and self._is_shuffled():
+        if self._repeats and self._is_shuffled() and self._count() > 1:
             self._warn_once(
                 "repeat",
                 f"this is another pass of epoch {self._epoch}: its order is that of the pass before. Call "
