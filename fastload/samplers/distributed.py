@@ -21,7 +21,7 @@ class DistributedSampler(ResumableOrder, torch.utils.data.DistributedSampler[int
     """Strided parts of one global order, which (seed, epoch) fix whatever the number of ranks.
 
     Takes torch's arguments and stands wherever torch's sampler is asked for. No list of the samples is made.
-    Only the padding at the end repeats samples: from the beginning of the order, as often as needed.
+    Only the padding at the end repeats samples: those at the beginning of the epoch, as often as needed.
 
     In a process group, when `num_replicas` comes from it, the first pass compares seed, length, epoch, position,
     shuffle and drop_last of all ranks and raises a table of them on each where they differ. Without a group, or

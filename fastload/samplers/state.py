@@ -10,7 +10,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,7 +100,8 @@ def _value_of(state: Mapping[str, Any], key: str, expected: str, fits: Callable[
 class Deal:
     """How what remains of a global order is dealt: rank r takes every num_replicas-th, beginning with the r-th.
 
-    The end is padded by repeating what remains from its beginning, as often as needed, or cut off (drop_last).
+    The end is padded by repeating the epoch's order from its beginning, as often as needed, or cut off (drop_last).
+    So a pass that is taken up by as many ranks as before is the same, padding too, as one that was never broken off.
     """
 
     rank: int
@@ -115,14 +116,13 @@ class Deal:
 
     def positions(self, first: int, last: int, start: int, length: int) -> NDArray[np.int64]:
         """Global positions of this rank's samples number `first` to `last` - 1 of a pass that begins at `start`."""
-        places = np.arange(first, last, dtype=np.int64) * self.num_replicas + self.rank
-        if places.size and places[-1] >= length - start:
-            places %= length - start
-        return places + start
+        places = np.arange(first, last, dtype=np.int64) * self.num_replicas + (start + self.rank)
+        if places.size and places[-1] >= length:
+            places %= length
+        return places
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(NamedTuple):
     """A place in an epoch: seed None is the one that the next pass will have."""
 
     epoch: int
@@ -200,7 +200,7 @@ class ResumableOrder:
     _passes = 0  # how many were begun
     _newest = 0  # number of the newest pass that delivered; older ones are not heard
     _repeats = False  # whether a plain pass of _epoch was begun, and set_epoch not called since
-    _running: Mapping[int, int] = {}  # plain passes that are under way: number -> indices taken
+    _running: dict[int, int]  # plain passes that are under way: number -> indices taken
     _warned: frozenset[str] = frozenset()
     _agreement: Agreement | None = None
 
@@ -296,13 +296,16 @@ class ResumableOrder:
         self._warn_of_repeat()
         current = self.begin_pass()
         number, size = self._passes, len(current)
+        running = self._plain_passes()
         try:
             for count, index in enumerate(current, 1):
-                self._note_running(number, count if count < size else None)
+                running[number] = count
+                if count == size:
+                    del running[number]
                 current.delivered(count)
                 yield index
         finally:
-            self._note_running(number, None)
+            running.pop(number, None)
 
     def _reach(self, number: int, place: _Place) -> None:
         if number < self._newest:
@@ -366,16 +369,17 @@ class ResumableOrder:
 
     # Warnings, each once a sampler
 
-    def _note_running(self, number: int, taken: int | None) -> None:
-        others = {other: count for other, count in self._running.items() if other != number}
-        self._running = others if taken is None else {**others, number: taken}
+    def _plain_passes(self) -> dict[int, int]:
+        running: dict[int, int] = self.__dict__.setdefault("_running", {})
+        return running
 
     def _warn_of_running(self, epoch: int) -> None:
-        if self._running and self._is_shuffled():
+        taken = max(self._plain_passes().values(), default=0)
+        if taken and self._is_shuffled():
             self._warn_once(
                 "running",
                 f"set_epoch({epoch}) comes too late for the running pass of epoch {self._epoch}, of which "
-                f"{max(self._running.values())} indices were taken: it keeps its order, and epoch {epoch} is that of "
+                f"{taken} indices were taken: it keeps its order, and epoch {epoch} is that of "
                 "the next one. Call set_epoch before iter(). (A pass that was ended early on purpose is all right.)",
             )
 
