@@ -41,6 +41,7 @@ def read_attachments(store: Store) -> Iterator[tuple[str, NDArray[np.uint8]]]:
             if found != shard.attachments:  # damaged pages can be those of an earlier, smaller state of the file
                 raise DamageError(f"{found} of them", f"{shard.attachments} as dataset.json says", kind="pages")
         except DamageError as error:
+            store.close()  # the file may be replaced by a sound one: the next read opens what is there then
             what_to_do = advise_pages(store.root) if error.kind == "pages" else advise(path)
             raise CorruptError(
                 f"{path}: {which} is damaged or lost ({error}); {what_to_do}",

@@ -121,6 +121,24 @@ class CheckedFile:
 
     def read(self, nbytes: int, offset: int) -> bytes:
         """Exactly `nbytes` bytes at `offset`, which lie inside the file."""
+        try:
+            return self._read_checked(nbytes, offset)
+        except CorruptError:
+            file = self._replaced()
+            if file is None:
+                raise
+            self._file = file
+            return self._read_checked(nbytes, offset)
+
+    def _replaced(self) -> OpenFile | None:
+        """The file that lies there now, where it is another one: repaired, or copied anew."""
+        try:
+            file = open_sized(self.path, self.nbytes)
+            return None if os.path.samestat(os.fstat(file.fd), os.fstat(self._file.fd)) else file
+        except (DatasetError, OSError):
+            return None
+
+    def _read_checked(self, nbytes: int, offset: int) -> bytes:
         first, last = offset // BLOCK_BYTES, (offset + nbytes - 1) // BLOCK_BYTES
         if nbytes <= 0 or self._verified.count(1, first, last + 1) == last + 1 - first:
             return self._read(nbytes, offset)
@@ -140,8 +158,9 @@ class CheckedFile:
         )
 
     def _read(self, nbytes: int, offset: int) -> bytes:
+        file = self._file  # held, so that it is not closed while it is read when another thread replaces it
         try:
-            data = read_at(self._file.fd, nbytes, offset)
+            data = read_at(file.fd, nbytes, offset)
         except OSError as error:
             raise explain_read_error(error, self.path, f"{nbytes:,} bytes") from error
         if len(data) != nbytes:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 
@@ -139,3 +140,12 @@ def test_widths_that_no_label_has_do_not_fit() -> None:
 def test_every_format_says_how_long_its_rows_are(name: str) -> None:
     found = get_format(name)
     assert found.row_bytes is None or found.rows(7 * found.row_bytes) == 7
+
+
+@pytest.mark.parametrize("labels_bytes", [0, 1, 24, 25, 48, 80, 94, 100, 128, 192, 4128])
+def test_no_advice_names_what_cannot_be_done(labels_bytes: int) -> None:
+    """No other columns can be declared, and there is no other layout to use."""
+    doubts = [explain_counts(points * 16, 16, labels_bytes, 4) for points in (5, 24, 25, 1000)]
+    doubts += [explain_size(labels_bytes * 4 + 2, POINT), explain_size(labels_bytes * 20, POINT)]
+    for doubt in doubts:
+        assert doubt is None or not re.search("declare|setting|--columns|layout", doubt.fix), doubt
