@@ -116,39 +116,40 @@ class CheckedFile:
         self.path = root / entry.file
         self.nbytes = entry.bytes
         self._blocks = entry.blocks
-        self._verified = bytearray(len(entry.blocks))
-        self._file: OpenFile = open_sized(self.path, entry.bytes)
+        # The file and which of its blocks are verified, exchanged as one: no block of another file counts as verified.
+        self._opened: tuple[OpenFile, bytearray] = open_sized(self.path, entry.bytes), bytearray(len(entry.blocks))
 
     def read(self, nbytes: int, offset: int) -> bytes:
         """Exactly `nbytes` bytes at `offset`, which lie inside the file."""
+        opened = self._opened
         try:
-            return self._read_checked(nbytes, offset)
+            return self._read_checked(*opened, nbytes, offset)
         except CorruptError:
-            file = self._replaced()
+            file = self._replaced(opened[0])
             if file is None:
                 raise
-            self._file = file
-            return self._read_checked(nbytes, offset)
+        self._opened = opened = file, bytearray(len(self._blocks))
+        return self._read_checked(*opened, nbytes, offset)
 
-    def _replaced(self) -> OpenFile | None:
+    def _replaced(self, file: OpenFile) -> OpenFile | None:
         """The file that lies there now, where it is another one: repaired, or copied anew."""
         try:
-            file = open_sized(self.path, self.nbytes)
-            return None if os.path.samestat(os.fstat(file.fd), os.fstat(self._file.fd)) else file
+            there = open_sized(self.path, self.nbytes)
+            return None if os.path.samestat(os.fstat(there.fd), os.fstat(file.fd)) else there
         except (DatasetError, OSError):
             return None
 
-    def _read_checked(self, nbytes: int, offset: int) -> bytes:
+    def _read_checked(self, file: OpenFile, verified: bytearray, nbytes: int, offset: int) -> bytes:
         first, last = offset // BLOCK_BYTES, (offset + nbytes - 1) // BLOCK_BYTES
-        if nbytes <= 0 or self._verified.count(1, first, last + 1) == last + 1 - first:
-            return self._read(nbytes, offset)
+        if nbytes <= 0 or verified.count(1, first, last + 1) == last + 1 - first:
+            return self._read(file, nbytes, offset)
         start = first * BLOCK_BYTES
-        data = self._read(min((last + 1) * BLOCK_BYTES, self.nbytes) - start, start)
+        data = self._read(file, min((last + 1) * BLOCK_BYTES, self.nbytes) - start, start)
         for number in range(first, last + 1):
             block = data[number * BLOCK_BYTES - start : (number + 1) * BLOCK_BYTES - start]
             if xxhash.xxh3_64_hexdigest(block) != self._blocks[number]:
                 raise self.damaged(f"bytes {number * BLOCK_BYTES:,} on are not those that were written")
-            self._verified[number] = 1
+            verified[number] = 1
         return data[offset - start : offset - start + nbytes]
 
     def damaged(self, found: str) -> CorruptError:
@@ -157,8 +158,7 @@ class CheckedFile:
             f"{self.path}: {found}; damaged, exchanged or cut short; {advise(self.path)}", shard=self.path.name
         )
 
-    def _read(self, nbytes: int, offset: int) -> bytes:
-        file = self._file  # held, so that it is not closed while it is read when another thread replaces it
+    def _read(self, file: OpenFile, nbytes: int, offset: int) -> bytes:
         try:
             data = read_at(file.fd, nbytes, offset)
         except OSError as error:

@@ -9,8 +9,9 @@ import pytest
 
 import fastload
 from fastload.cli.main import main
-from fastload.errors import DatasetError
+from fastload.errors import CorruptError, DatasetError
 from fastload.store.attachments import read_attachments
+from fastload.store.files import BLOCK_BYTES, CheckedFile, describe_blocks
 from fastload.store.reader import open_store
 
 
@@ -89,3 +90,26 @@ def test_the_command_that_an_error_names_mends_what_it_says(dataset, file, how, 
     use(dataset)  # also while the error still holds on to what was read before
     assert fastload.verify(dataset).ok
     assert (len(fastload.PackedDataset(dataset)) < 6) == ("--drop-damaged" in words)
+
+
+def test_a_mended_file_is_read_anew_and_verified_anew(tmp_path):
+    """Blocks of the old file that were verified say nothing of the new one."""
+    size = 3 * BLOCK_BYTES + 100
+    data = os.urandom(size)
+    path = tmp_path / "names.bin"
+    path.write_bytes(data)
+    file = CheckedFile(tmp_path, describe_blocks(tmp_path, "names.bin"))
+    flip(path, 2 * BLOCK_BYTES)
+    assert file.read(10, 5) == data[5:15]
+    with pytest.raises(CorruptError, match="2,097,152 on"):
+        file.read(1, size - BLOCK_BYTES)
+    other = bytearray(data)
+    other[5] ^= 1  # the new one has the damaged block whole, and one damaged that was verified in the old
+    (tmp_path / "new").write_bytes(other)
+    (tmp_path / "new").replace(path)
+    assert file.read(1, size - BLOCK_BYTES) == data[-BLOCK_BYTES : 1 - BLOCK_BYTES]
+    with pytest.raises(CorruptError, match="bytes 0 on"):
+        file.read(10, 5)
+    (tmp_path / "new").write_bytes(data)
+    (tmp_path / "new").replace(path)
+    assert file.read(size, 0) == data
