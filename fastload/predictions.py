@@ -209,6 +209,7 @@ def _output_folder(out: str | Path, root: Path) -> Path:
         raise UsageError(f"out: found {brief(out)}; expected the path of a folder")
     if os.path.lexists(out) and not Path(out).is_dir():
         raise UsageError(f"{out}: a file is there, or a link that leads nowhere; choose another folder")
+    _check_parents(Path(out))  # before links are resolved: one that leads nowhere is not made to lead somewhere
     folder = Path(os.path.realpath(out))
     _refuse_dataset(folder, root)
     return folder
@@ -256,6 +257,11 @@ def _check_place(path: Path) -> None:
     with contextlib.suppress(OSError):
         if stat.S_ISDIR(path.lstat().st_mode):
             raise UsageError(f"{path}: a folder lies where the file is to be written; move it, or choose another (out)")
+    _check_parents(path)
+
+
+def _check_parents(path: Path) -> None:
+    """Raise `UsageError` where a folder that `path` needs is not there and cannot be made."""
     for parent in path.parents:
         if _is_folder(parent):
             return

@@ -591,13 +591,14 @@ def nearly_too_long(folder):
 @pytest.mark.parametrize("out", [
     "file/below", "file/below/deeper", "loop", "loop/below", "loop/a/b", "fifo/below", "/dev/null",
     "/dev/null/x", "a\0b", "a/\0", "a\udcff\ud800", too_long, long_in_all, nearly_too_long, "taken", "other", "gone",
-    "\0",
+    "\0", "dangling", "dangling/below", "dangling/a/b",
 ], ids=lambda out: ascii(out) if isinstance(out, str) else out.__name__)  # fmt: skip
 def test_where_no_file_can_lie_is_refused_before_any_is_written(dataset, tmp_path, monkeypatch, out):
     """Below a file, a loop of links, or a link to nowhere; names that no file can have; a file in a folder's place."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("precious")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "taken/sequences").mkdir(parents=True)
     (tmp_path / "taken/sequences/08").write_text("precious")
@@ -618,7 +619,8 @@ def test_a_place_that_is_taken_meanwhile_is_named(dataset, tmp_path, monkeypatch
     """What the check beforehand could not see comes from the system: as the same kind of error."""
     import fastload.predictions
 
-    monkeypatch.setattr(fastload.predictions, "_check_place", lambda path: None)
+    for check in ("_check_place", "_check_parents"):
+        monkeypatch.setattr(fastload.predictions, check, lambda path: None)
     (tmp_path / "file").write_text("precious")
     (tmp_path / "loop").symlink_to("loop")
     file_of(tmp_path / "out", dataset.names[0]).mkdir(parents=True)
@@ -759,7 +761,8 @@ def test_known_raw_ids_and_mapped_ones_give_no_warning(dataset, mapped, tmp_path
     number = dataset.find("sequences/00/velodyne/000001")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        export_labels(dataset, number, np.resize(ids, 1000), tmp_path / "out")
+        (file,) = export_labels(dataset, number, np.resize(ids, 1000), tmp_path / "out", instance=0)
+        assert np.array_equal(np.fromfile(file, "<u4"), np.resize(ids, 1000))
         export_labels(mapped, number, np.resize(range(20), 1000), tmp_path / "out")
         export_labels(dataset, number, np.resize(range(20), 1000), tmp_path / "out", label_map="semantickitti")
         export_labels(dataset, [], [], tmp_path / "out")

@@ -27,6 +27,7 @@ from fastload.store.scan import check_contents, digest_file, digest_records, rea
 from fastload.units import count_of
 
 _LEAVE_OUT = "copy the shard anew, or leave the sample out with fastload repair --drop-damaged"
+"""Of one sample: short, as there may be thousands."""
 _SEE_TO_IT = "see to its permissions, and to the disk or network behind it"
 _STRANGER, _ABSENT, _UNREADABLE = "stranger", "absent", "unreadable"
 
@@ -85,8 +86,10 @@ class _Look:
     @property
     def records_xxh3(self) -> str | None:
         """The digest of what the shard holds; None where not all of it could be read."""
-        if not self.walked or self.headless:
-            return None
+        return self.digest_read() if self.walked and not self.headless else None
+
+    def digest_read(self) -> str:
+        """The digest of those records whose heads could be read."""
         return digest_records((key, head) for key, head in self.heads.items() if key != INFO_KEY)
 
     def all_are(self, verdict: str) -> bool:
@@ -340,7 +343,7 @@ def _conclude(run: Run, look: _Look) -> list[Problem]:
 
 def _explain_exchanged(run: Run, look: _Look) -> Problem:
     """The one problem of a shard none of whose samples is one of its own."""
-    shard, digest = look.shard, look.records_xxh3 or _digest_of(look)
+    shard, digest = look.shard, look.digest_read()
     other = next((entry for entry in run.manifest.shards if entry.records_xxh3 == digest), None)
     wanted = f"{count_of(shard.samples, 'sample')} from number {shard.first} on, as dataset.json says"
     if other is not None:
@@ -348,11 +351,6 @@ def _explain_exchanged(run: Run, look: _Look) -> Problem:
         return replace(fault, fix="give the shards their right names")
     found = f"{count_of(look.samples, 'sample')} of another dataset, one of them {look.first_name}"
     return problem(run, shard.file, "exchanged", found, wanted)
-
-
-def _digest_of(look: _Look) -> str:
-    """The digest of the records that were read, for a shard that holds others than it should."""
-    return digest_records((key, head) for key, head in look.heads.items() if key != INFO_KEY)
 
 
 def _check_digests(run: Run, look: _Look, digest: str | None) -> list[Problem]:

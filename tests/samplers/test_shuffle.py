@@ -86,8 +86,11 @@ def test_another_seed_than_the_states_is_refused(options, advice):
 
 
 def test_the_generators_own_seed_is_accepted():
-    state = ShuffleSampler(range(50), seed=5).state_dict()
-    ShuffleSampler(range(50), generator=torch.Generator().manual_seed(5)).load_state_dict(state)
+    saved = ShuffleSampler(range(50), seed=5)
+    saved.set_epoch(3)
+    sampler = ShuffleSampler(range(50), generator=torch.Generator().manual_seed(5))
+    sampler.load_state_dict(saved.state_dict())
+    assert list(sampler) == list(saved)
 
 
 def test_states_of_an_unshuffled_order_are_refused():
