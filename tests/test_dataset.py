@@ -455,7 +455,8 @@ class SentByItself:
 SentByItself.__qualname__ = "somewhere.<locals>.SentByItself"
 
 
-@pytest.mark.parametrize("transform", [keep, partial(keep, key=1), SentByItself(), None], ids=str)
+@pytest.mark.parametrize("transform", [keep, partial(keep, key=1), SentByItself(), None],
+                         ids=["function", "partial", "sent by itself", "none"])  # fmt: skip
 def test_a_transform_that_can_be_sent_is_sent(packed, transform):
     assert len(list(_loader(PackedDataset(packed, transform=transform), "spawn"))) == 3
 

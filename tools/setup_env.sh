@@ -8,7 +8,7 @@
 
 REPO="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
 MODULES="torch numpy lmdb msgpack psutil xxhash yaml tqdm"
-DEV_MODULES="pytest hypothesis ruff mypy"
+DEV_MODULES="pytest xdist hypothesis ruff mypy"
 
 fail() {
   printf '%s: %s\n' "$(basename -- "$0")" "$1" >&2

@@ -8,7 +8,8 @@ usage() {
 usage: bash tools/test.sh [--only CHECK] [PYTEST ARGUMENTS...]
 
 Set up an environment, then run the checks ruff, format, mypy and pytest: all of them, also when
-one has failed. Exit code: 0 when all passed, else 1. What is left over goes to pytest.
+one has failed. Exit code: 0 when all passed, else 1. What is left over goes to pytest,
+which runs the tests in two processes (-n 0: in one, for debuggers).
 
   --only CHECK    run only this one: ruff, format, mypy or pytest
 
@@ -43,7 +44,7 @@ run_check() {
     ruff) run "$VENV_PYTHON" -m ruff check ;;
     format) run "$VENV_PYTHON" -m ruff format --check ;;
     mypy) run "$VENV_PYTHON" -m mypy ;;
-    pytest) shift && run "$VENV_PYTHON" -m pytest "$@" ;;
+    pytest) shift && run "$VENV_PYTHON" -m pytest -n 2 --dist worksteal "$@" ;;
   esac
 }
 

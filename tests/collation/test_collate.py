@@ -558,7 +558,7 @@ def test_dtypes_that_differ():
         np.array([[1, 2], [3]], object),
         torch.eye(3).to_sparse(),
     ],
-    ids=str,
+    ids=type,
 )
 def test_values_that_make_no_tensor(value):
     message = error_of(lambda: collate([{"x": 1, "name": "a"}, {"x": value, "name": "b"}]))
@@ -629,7 +629,7 @@ def test_one_sample_instead_of_a_list():
     assert "collate([sample])" in error_of(lambda: collate(scan(3)))
 
 
-@pytest.mark.parametrize("samples", [None, 5, 5.5, object(), np.array(5), torch.tensor(5), len], ids=str)
+@pytest.mark.parametrize("samples", [None, 5, 5.5, object(), np.array(5), torch.tensor(5), len], ids=type)
 def test_what_is_no_list_of_samples(samples):
     message = error_of(lambda: collate(samples))
     assert message.startswith("found ")

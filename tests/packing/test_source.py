@@ -100,7 +100,7 @@ def test_sizes_that_fit_no_width(tmp_path, nbytes, found):
 
 
 @pytest.mark.parametrize(("data", "what"), [
-    (gzip.compress(bytes(500)), "gzip"), (npy(), "NumPy"), (b"\x89PNG\r\n\x1a\n" + bytes(41), "PNG"),
+    (gzip.compress(bytes(500), mtime=0), "gzip"), (npy(), "NumPy"), (b"\x89PNG\r\n\x1a\n" + bytes(41), "PNG"),
     (b"version https://git-lfs.github.com/spec/v1\noid sha256:9\nsize 1974224\n", "Git LFS pointer"),
 ])  # fmt: skip
 @pytest.mark.parametrize("width", [1, 2, 8, 0])
